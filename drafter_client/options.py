@@ -77,11 +77,12 @@ def _stop(text: str) -> str:
 class Options(TextSpec):
     """How to continue a text. Raises BadOption for invalid values."""
 
-    max_tokens: int = option(128, "the most tokens to generate", ge=1, group="text", placeholder="N")
+    max_tokens: int = option(128, "maximum number of tokens to generate", ge=1, group="text", placeholder="N")
     mode: Mode = option(
         DEFAULT_MODE,
-        "who drafts: this machine (remote), the verifier (fused), no model (target), or the fastest of these (auto, "
-        "which is remote if lockstep, a draft length, or a strategy that depends on drafts is given)",
+        "which machine drafts: this one (remote), the verifier (fused), none (target), or the fastest "
+        "of these (auto); auto is always remote with lockstep, a fixed draft length, or a strategy "
+        "for which the text depends on the drafts",
         group="drafting",
     )
     draft_n: int | None = option(
@@ -94,19 +95,19 @@ class Options(TextSpec):
     )
     lookup: bool = option(
         True,
-        "look draft tokens up in the text itself, where they are likelier to be accepted than the draft model's",
+        "also look up draft tokens in the text itself, where they are likelier to be accepted than the draft model's",
         group="drafting",
     )
     prediction: str | Sequence[int] | None = option(
         None,
-        "what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it fits; "
-        "mode fused needs no draft model for it",
+        "the expected text, as text or token ids: draft tokens are also taken from it where it fits; "
+        "mode fused then needs no draft model",
         wrong=_wrong_prediction,
         placeholder="TEXT",
     )
     stop: str | Sequence[str] = option(
         (),
-        "end the text before the first of these strings; the name of a control token ends it, too",
+        "end the text before the first of these strings; names of control tokens work, too",
         item=_stop,
         items=tuple,
         wrong=_wrong_stop,
@@ -115,7 +116,7 @@ class Options(TextSpec):
     )
     lockstep: bool = option(
         False,
-        "draft, send, wait: no drafting during a verify request; some strategies work in lockstep only",
+        "draft, send, wait: do not draft during a verify request; some strategies always work in lockstep",
         group="drafting",
     )
 

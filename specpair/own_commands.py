@@ -15,9 +15,9 @@ def parser() -> Parser:
     made = Parser(
         "specpair",
         usage="COMMAND [FLAGS]",
-        description="Programs that belong to neither end: 'router' is one address in front of several verifiers, "
-        "'doctor' says what this machine can do for a pair, 'simulator' tries fleets that are not there. The two ends "
-        "are 'verifier' and 'drafter'.",
+        description="Commands besides 'verifier' and 'drafter': 'router' offers several verifiers under one "
+        "address, 'doctor' checks this machine, 'simulator' tries fleets of machines before you buy "
+        "them, 'completion' prints completions for a shell.",
         examples=("specpair router --help", "specpair doctor --verifier http://bigbox:8000"),
     )
     made.add_argument("command", choices=OneOf(COMMANDS), metavar="COMMAND", help=", ".join(COMMANDS))

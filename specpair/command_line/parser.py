@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -73,10 +74,11 @@ class Parser(argparse.ArgumentParser):
             "--config",
             metavar="FILE",
             type=home,
-            help=f"file with settings (default: {VARIABLE}, else {FILE} in the working folder, if there is one)",
+            help=f"settings file (default: the file in the variable {VARIABLE}, else {FILE} in the working "
+            f"folder, if it exists)",
         )
         self.add_argument(
-            "--print-config", action="store_true", help="show each setting with the place it came from, and exit"
+            "--print-config", action="store_true", help="show each setting and where its value came from, and exit"
         )
 
     def parse(self, given: Sequence[str], optional: Collection[str] = ()) -> argparse.Namespace:
@@ -227,4 +229,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(_EXAMPLES):
             return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+        return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # flags stay whole

@@ -216,8 +216,8 @@ class CorpusOptions:
 
     draft_corpus: tuple[Path, ...] = option(
         (),
-        "files and folders of yours, as a repository, from which draft tokens are looked up, too: they are indexed in "
-        "the background and stay on this machine; of several, with commas",
+        "your own files and folders, such as a repository, separated by commas: draft tokens are also "
+        "looked up in them; they are indexed in the background and stay on this machine",
         usually="none",
         reads=paths_of,
         group="drafting",

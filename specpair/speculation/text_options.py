@@ -15,7 +15,12 @@ class TextSpec(SamplingOptions):
     """The options of a text. Requests, flags, settings and OpenAI's parameters are made from these fields."""
 
     max_tokens: int | None = option(
-        None, "the most tokens to generate", usually="as many as the context holds", ge=1, group="text", placeholder="N"
+        None,
+        "maximum number of tokens to generate",
+        usually="as many as the context holds",
+        ge=1,
+        group="text",
+        placeholder="N",
     )
     strategy: Strategy = option(Strategy.COUPLED, "the rule by which draft tokens are accepted", group="acceptance")
     threshold: float | None = option(
@@ -26,12 +31,12 @@ class TextSpec(SamplingOptions):
         group="acceptance",
         placeholder="P",
     )
-    explain: bool = option(False, "tell the decision on each token")
+    explain: bool = option(False, "report the decision on each token")
     logprobs: int | None = option(
         None,
-        "tell the log probability of each token, and those of this many of the likeliest tokens; they are the target's "
-        "at temperature 1, before processors and filters",
-        usually="of none",
+        "report the log probability of each token, and of this many of the most likely tokens: the "
+        "target's at temperature 1, before logits processors and filters",
+        usually="none",
         ge=0,
         le=MOST_LOGPROBS,
         group="text",

@@ -145,7 +145,7 @@ class GrammarOptions:
 
     json_schema: Mapping[str, Any] | bool | None = option(
         None,
-        "write JSON that is valid under this JSON Schema, in one line; true: any JSON",
+        "write JSON, in one line, that is valid under this JSON Schema; schema true: any JSON",
         hash=False,
         group="grammar",
         placeholder="FILE",
@@ -156,7 +156,7 @@ class GrammarOptions:
     )
     regex: str | None = option(
         None,
-        "write a text that this regular expression matches as a whole, in Rust's syntax",
+        "write a text that matches this regular expression from beginning to end, in Rust's syntax",
         longest=LONGEST_REGEX,
         group="grammar",
         placeholder="REGEX",
@@ -176,7 +176,7 @@ class GrammarOptions:
     )
     grammar: str | None = option(
         None,
-        "write a text of this grammar, in the Lark syntax of llguidance, or in llama.cpp's GBNF",
+        "write a text that follows this grammar, in llguidance's Lark syntax or in llama.cpp's GBNF",
         longest=LONGEST_GRAMMAR,
         group="grammar",
         placeholder="FILE",
@@ -185,7 +185,7 @@ class GrammarOptions:
 
     grammar_after: str = option(
         "",
-        "let the grammar begin behind this token, such as </think>: what stands before it is free",
+        "apply the grammar only after this token, such as </think>; the text before is free",
         longest=128,
         group="grammar",
         placeholder="TOKEN",

@@ -31,18 +31,23 @@ class SamplingOptions(Processors):
     seed: int | None = option(
         None,
         "determines all random choices: the same seed gives the same text",
-        usually="one is drawn and reported",
+        usually="random, and reported",
         ge=0,
         lt=gumbel.SEED_LIMIT,
         group="sampling",
         placeholder="S",
     )
     temperature: float = option(
-        0.0, "0 takes the most likely token", ge=0.0, le=100.0, group="sampling", placeholder="T"
+        0.0,
+        "sampling temperature; 0: always the most likely token",
+        ge=0.0,
+        le=100.0,
+        group="sampling",
+        placeholder="T",
     )
     top_k: int = option(
         0,
-        "keep this many of the most likely tokens; 0: all",
+        "draw from this many of the most likely tokens; 0: all",
         ge=0,
         le=MOST_TOP_K,
         group="sampling",
@@ -50,7 +55,7 @@ class SamplingOptions(Processors):
     )
     top_p: float = option(
         1.0,
-        "keep the fewest most likely tokens whose probabilities add up to this; 1: all",
+        "draw from the fewest most likely tokens whose probabilities add up to this; 1: all",
         gt=0.0,
         le=1.0,
         group="sampling",
