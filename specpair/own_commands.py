@@ -1,4 +1,4 @@
-"""The command line of `specpair`: the parsers of its commands, and the commands that are about these."""
+"""The command line of `specpair`: the parsers of its commands, help and `completion`."""
 
 import sys
 
@@ -39,7 +39,7 @@ def parsers() -> Parsers:
 
 
 def main() -> int:
-    """Run `completion` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
+    """Run `completion` or a command of the lab. Without a command, show help or refuse. Returns the exit status."""
     if (command := lab_command("specpair", sys.argv[1:])) is not None:
         return command.run(sys.argv[2:])
     if sys.argv[1:2] == ["completion"]:

@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of an engine, each said once here."""
+"""The options with which an engine loads a model."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`ServiceOptions`: where a service listens, who may use it, and what it logs, at both ends."""
+"""`ServiceOptions`: address, access control and logs of a service, at both ends."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,7 @@ class ServiceOptions:
 
 
 def check_keys(options: ServiceOptions, *names: str) -> None:
-    """Raise ValueError for a key that no header can carry, and for callers' keys where none is needed.
+    """Raise ValueError for a key that no header can carry, and for callers' keys if `insecure` is set.
 
     `names`: of the options that are keys. The callers' own is `api_key`.
     """

@@ -1,4 +1,4 @@
-"""What earlier texts have taught, for the texts that follow: the times of passes, and which draft tokens stand.
+"""Estimates learnt from earlier texts: the times of passes, and the acceptance of draft tokens.
 
 A text begins with copies of what the latest texts left, so texts that are written at the same time do not disturb each
 other. A short text needs this most: it would be over before its own draft tokens had shown how far to trust them. Texts
@@ -36,7 +36,7 @@ class DraftingPolicy:
 
 
 class Estimates(NamedTuple):
-    """What one text begins with, and changes while it is written."""
+    """The estimates with which a text begins, and which it updates."""
 
     latencies: LatencyModel
     acceptance: AcceptanceModel

@@ -1,4 +1,4 @@
-"""The options of a grammar, to which a text keeps. Its processor masks all tokens that the grammar forbids.
+"""The options of a grammar that constrains a text. Its processor masks all tokens that the grammar forbids.
 
 `specpair.grammar` compiles grammars and makes the processors.
 """
@@ -35,7 +35,7 @@ class GrammarText(NamedTuple):
 
 
 class CheckedSchema(dict[str, Any]):
-    """A JSON Schema that was checked, with its text: to write a large one takes milliseconds each time.
+    """A checked JSON Schema with its text: serialising a large schema takes milliseconds each time.
 
     Raises ValueError for one that is wrong.
     """
@@ -72,7 +72,7 @@ def _wrong_schema(schema: Any) -> str | None:
 
 
 def schema_check() -> Any:
-    """For the annotation of a pydantic field: its schema is checked once, and keeps its text."""
+    """For the annotation of a pydantic field: checks the schema once, and keeps its text."""
     from pydantic import WrapValidator  # only here: an engine can be measured without
 
     def check(value: Any, validate: Any) -> Any:
@@ -193,7 +193,7 @@ class GrammarOptions:
 
     @property
     def grammar_text(self) -> GrammarText | None:
-        """The grammar that is asked for; None: there is none."""
+        """The requested grammar; None: there is none."""
         for name in given_grammars(self):
             value = options_of(GrammarOptions)[name].to_json(getattr(self, name))
             text = value.text if isinstance(value, CheckedSchema) else value
@@ -219,7 +219,7 @@ def given_grammars(options: Any) -> list[str]:
 
 
 def wrong_grammars(options: GrammarOptions) -> str | None:
-    """What is wrong with the options together; None: nothing."""
+    """The error for options that do not go together; None: they do."""
     given = given_grammars(options)
     if len(given) > 1:
         return f"{given[1]}: give either {given[0]} or {given[1]}"

@@ -1,4 +1,4 @@
-"""The logit processors that a text can ask for, and their options.
+"""The logit processors of requests, and their options.
 
 To add one: write its class, give its options to `RowOptions`, and make it in `Processors.made`. Its options then are
 options of every request, command and program, at both ends, and it changes the rows of target and drafts alike.
@@ -57,7 +57,7 @@ def token_id(key: str) -> int | None:
 
 
 def _first_wrong(biases: Any) -> Any:
-    """The first wrong bias alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    """The first wrong bias alone, if any: naming every wrong bias of hundreds of thousands takes seconds."""
     if isinstance(biases, dict) and len(biases) > MOST_BIASES:
         raise ValueError(f"there are {len(biases)} biases, at most {MOST_BIASES} are taken")
     for token, bias in biases.items() if isinstance(biases, dict) else ():
@@ -79,7 +79,7 @@ def _json() -> Any:
 
 
 def _wrong_biases(biases: Any) -> str | None:
-    """What is wrong with biases that a program gave; None: nothing."""
+    """The error for a program's biases; None: they are valid."""
     if not isinstance(biases, Mapping):
         return f"logit_bias must map token ids to numbers, got {biases!r}"
     for token, bias in biases.items():

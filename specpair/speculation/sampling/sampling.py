@@ -1,4 +1,4 @@
-"""Choose one token from one row of logits: greedy, or an exact sample under the shared noise.
+"""Chooses one token from one row of logits: greedy, or an exact sample under the shared noise.
 
 The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k and top-p, and
 `G` the noise of `gumbel`. Logit processors have changed the row before (`processors`): nothing here applies them.
@@ -26,7 +26,7 @@ MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for
 
 @dataclass(frozen=True)
 class SamplingOptions(Processors):
-    """How tokens are drawn: the options of every interface, those of the logit processors included."""
+    """The sampling options of every interface, including those of the logit processors."""
 
     seed: int | None = option(
         None,
