@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from drafter_client import DraftingPolicy
 from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
@@ -79,6 +80,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "regex": ("a", "b", "c"),
     "grammar_after": ("a", "b", "c"),
     "draft_corpus": (str(DEFAULT_TARGET.parent), __file__, str(DEFAULT_DRAFT)),
+    "policy": tuple(f"{each}:DraftingPolicy" for each in ("drafter_client", DraftingPolicy.__module__, __name__)),
     "draft_model": (str(DEFAULT_TARGET), __file__, str(DEFAULT_DRAFT.parent / "README.md")),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),
