@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from drafter_client import DraftingPolicy
 from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
@@ -60,6 +59,7 @@ OF_ONE_RUN = {
     *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths"),
 }
 # Three values of each setting, for flag, variable and file.
+POLICY = "specpair.speculation.policy.experience"
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "verifier": ("http://a", "http://b", "http://c"),
     "api_key": ("k1", "k2", "k3"),
@@ -80,7 +80,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "regex": ("a", "b", "c"),
     "grammar_after": ("a", "b", "c"),
     "draft_corpus": (str(DEFAULT_TARGET.parent), __file__, str(DEFAULT_DRAFT)),
-    "policy": tuple(f"{each}:DraftingPolicy" for each in ("drafter_client", DraftingPolicy.__module__, __name__)),
+    "policy": ("drafter_client:DraftingPolicy", f"{POLICY}:DraftingPolicy", "drafter_client:DraftingPolicy"),
     "draft_model": (str(DEFAULT_TARGET), __file__, str(DEFAULT_DRAFT.parent / "README.md")),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),
