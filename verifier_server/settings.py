@@ -29,7 +29,7 @@ from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
-from specpair.http_service.options import ROUTER, check_keys
+from specpair.http_service.options import ACCESS, ROUTER, check_keys
 from specpair.options.option import Option
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.port import EngineInfo
@@ -262,14 +262,14 @@ class CommandHelp(NamedTuple):
 SERVE = CommandHelp(
     "verifier",
     "[FLAGS]\n"
-    "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
-    "selftest [FLAGS]   (one report: 'verifier selftest --help')\n"
-    "models ACTION   (models by name: 'verifier models --help')\n"
+    "compile [FLAGS]   (compile before serving: 'verifier compile --help')\n"
+    "selftest [FLAGS]   (test the engine: 'verifier selftest --help')\n"
+    "models ACTION   (list and download models: 'verifier models --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')\n"
     "completion SHELL   (completions for a shell)",
-    "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
-    "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
-    "variable the file.",
+    "Serve a target model to drafters. Every setting is also an environment variable and a key in "
+    "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. "
+    "A flag overrides the variable, and the variable overrides the file.",
     (
         "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
         "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
@@ -286,7 +286,7 @@ def flags_parser(options: Mapping[str, Option], command: CommandHelp = SERVE) ->
     server = parser.add_argument_group("server")
     for option in ADDRESS.values():
         add_option(server, option)
-    groups = {title: parser.add_argument_group(title) for title in (MODEL, ENGINE, DRAFT, LIMITS, ROUTER)}
+    groups = {title: parser.add_argument_group(title) for title in (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, ROUTER)}
     for option in options.values():
-        add_option(groups.get(option.about.group, groups[LIMITS]), option)
+        add_option(groups.get(option.about.group, server), option)
     return parser

@@ -41,20 +41,27 @@ def parser(program: str) -> Parser:
     made = Parser(
         f"{program} models",
         usage="\n".join(f"{'' if at == 0 else 'models '}{each}" for at, each in enumerate(actions)),
-        description="Models in the cache that huggingface_hub and llama.cpp share, and on the hub. NAME: user/repo, or "
-        "user/repo:Q8_0; MODEL, DRAFT and TARGET: a GGUF file or a folder, too. Of a model on the hub, only its head is"
-        " read then.",
+        description="List, download and compare models of Hugging Face. The cache is the one that huggingface_hub "
+        "and llama.cpp share. NAME is user/repo or user/repo:Q8_0. MODEL, DRAFT and TARGET are a "
+        "NAME, a GGUF file or a folder; of a NAME that is not in the cache, only the header is "
+        "downloaded.",
         examples=(
             f"{program} models pull Qwen/Qwen2.5-0.5B-Instruct-GGUF",
             f"{program} models check draft.gguf Qwen/Qwen2.5-7B-Instruct-GGUF:Q8_0",
         ),
     )
-    made.add_argument("action", nargs="?", choices=OneOf(tuple(TAKES)), help="what to do")
-    made.add_argument("names", nargs="*", metavar="NAME", help="which models")
     made.add_argument(
-        "--safetensors", action=Switch, help="pull: the folder of safetensors, also where there are GGUF files"
+        "action",
+        nargs="?",
+        choices=OneOf(tuple(TAKES)),
+        help="list the cache; download; delete; show a model's properties; check whether two models fit together; "
+        "suggest draft models for TARGET, or for the verifier's model",
     )
-    made.add_argument("--json", action=Switch, help="list, show, check, suggest: as JSON on standard output")
+    made.add_argument("names", nargs="*", metavar="NAME", help="the models")
+    made.add_argument(
+        "--safetensors", action=Switch, help="pull: download the safetensors, even if the repository has GGUF files"
+    )
+    made.add_argument("--json", action=Switch, help="list, show, check, suggest: print JSON on standard output")
     return made
 
 

@@ -64,7 +64,7 @@ class HubOptions:
 
     hf: str | None = option(
         None,
-        "model on Hugging Face, which is fetched unless it is in the cache, as user/repo or user/repo:Q8_0",
+        "model on Hugging Face, as user/repo or user/repo:Q8_0; downloaded once into the cache",
         check=parse_name,
         group="model",
         placeholder="NAME",

@@ -1,4 +1,4 @@
-"""The flags of `drafter bench`, and which of them go together."""
+"""The flags of `drafter bench`, and the checks of flags that must go together."""
 
 import argparse
 from collections.abc import Sequence
