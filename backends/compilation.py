@@ -150,4 +150,4 @@ def _leave(folder: Path) -> None:
             with suppress(FileNotFoundError):
                 each.rmdir()
     except OSError as error:
-        _log.warning("%s is left over, and can be deleted: %s", folder, error.strerror)
+        _log.warning("%s is unused and can be deleted: %s", folder, error.strerror)

@@ -46,7 +46,7 @@ def read_cores(text: str) -> list[int]:
         match = _PART.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last <= _LAST:
-            raise ModelLoadError(f"{VISIBLE} is {text!r}: expected are numbers and ranges of cores, as 0-3 or 0,2")
+            raise ModelLoadError(f"{VISIBLE} is {text!r}: expected numbers and ranges of cores, as 0-3 or 0,2")
         found.extend(range(first, last + 1))
     if len(set(found)) < len(found):
         raise ModelLoadError(f"{VISIBLE} is {text!r}: it names a core twice")

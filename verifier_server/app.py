@@ -168,7 +168,7 @@ def create_app(
                 if cannot_listen and not service.loader.wait(0.0):
                     after_failure()
                 if received.heard and not service.loader.wait(GRACE if len(received.numbers) < 2 else 0.0):
-                    _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
+                    _log.warning("asked to stop while the model loads: stopping without waiting for the load")
                     received.end_process()
                 service.stop()
                 supervisor.end()

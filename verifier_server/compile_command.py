@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         compiled = _checked(settings)
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
-        stopped = f"\nverifier: interrupted; what is compiled already is kept {kept}"
+        stopped = f"\nverifier: interrupted; compiled programs are kept {kept}"
         names, seconds = run_interruptible(
             lambda: _load(settings, time.monotonic), lambda: print(stopped, file=sys.stderr, flush=True)
         )

@@ -158,7 +158,7 @@ class ModelLoader:
             self.models = self._load()
             self._on_success()
             if not self.stopping:
-                _log.info("ready: the model is loaded, and texts can be asked for")
+                _log.info("ready: the model is loaded")
             return
         except _Stopped as stopped:
             _log.info("%s", stopped)
@@ -227,7 +227,7 @@ class ModelLoader:
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
-        self._check("stopped while the model was fetched: the next start goes on with it")
+        self._check("stopped while fetching the model: the next start continues")
         self.progress = _FETCH_SHARE * fraction
 
     def _report(self, fraction: float) -> None:

@@ -101,4 +101,4 @@ def publish_programs(settings: Settings) -> None:
         raise ModelLoadError(
             f"compile_store {store}: cannot be written to: {error.strerror}", "compile_store"
         ) from error
-    _compile_log.info("the programs are in %s, too", store)
+    _compile_log.info("copied the programs to %s", store)

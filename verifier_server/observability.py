@@ -30,12 +30,12 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 class PassMessage:
     """A forward pass of the target."""
 
-    ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
-    took_ms: Annotated[float, Field(description="How long it took.")]
-    queue_ms: Annotated[float, Field(description="The longest that a request waited for it, if it was its first.")]
-    sessions: Annotated[Number, Field(description="Sessions that shared it.")]
-    tokens: Annotated[Number, Field(description="Its width: tokens that were fed.")]
-    prefilled: Annotated[Number, Field(description="Of these, those that were not judged, as those of a prompt.")]
+    ended_ms: Annotated[float, Field(description="End of the pass, on the engine's clock, whose zero is arbitrary.")]
+    took_ms: Annotated[float, Field(description="Duration of the pass.")]
+    queue_ms: Annotated[float, Field(description="Longest wait of the requests whose first pass this is.")]
+    sessions: Annotated[Number, Field(description="Sessions in the pass.")]
+    tokens: Annotated[Number, Field(description="Tokens that the pass read: its width.")]
+    prefilled: Annotated[Number, Field(description="Of these, tokens that are not judged, such as a prompt's.")]
     judged: Annotated[Number, Field(description="Draft tokens judged.")]
     accepted: Annotated[Number, Field(description="Of these, those accepted.")]
     committed: Annotated[Number, Field(description="Tokens committed.")]

@@ -159,7 +159,7 @@ def state_sizes(model: Any, kv_type: int) -> StateSizes | None:
     params.n_rs_seq = 1
     context = lib.llama_init_from_model(model, params)
     if not context:
-        raise ModelLoadError(f"no context of 64 tokens, to measure what a slot takes ({take_warnings()})")
+        raise ModelLoadError(f"no context of 64 tokens, to measure a slot's memory ({take_warnings()})")
     try:
         takes_back = lib.llama_n_rs_seq(context) > 0
         sizes = []

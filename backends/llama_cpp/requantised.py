@@ -119,7 +119,7 @@ def _make(path: Path, copy: Path, progress: Progress | None) -> str:
 
 
 def _warn(path: Path, reason: object) -> None:
-    _log.warning("%s is computed as it is stored: no copy in Q4_0 could be made: %s", path.name, reason)
+    _log.warning("%s runs in its stored type: no Q4_0 copy could be made: %s", path.name, reason)
 
 
 def _bytes(head: GgufHead) -> tuple[int, int, int]:

@@ -120,7 +120,7 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     if first is None or first.status == 0:
         return None if first is None else True
     if not first.crashed:
-        _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
+        _log.info("the self-check of llama.cpp %s and is inconclusive", first)
         return None
     second = run_child(command(model, False), timeout)
     if second is not None and second.status == 0:

@@ -59,7 +59,7 @@ def forget_failures(folder: Path | None) -> None:
     """
     for log in () if folder is None else (folder / _OURS).glob("*/*/model.log"):
         if not (log.parent / "model.neff").exists():
-            _log.info("its compilation failed before, and is tried again: %s", log.parent)
+            _log.info("retrying a compilation that failed before: %s", log.parent)
             try:
                 shutil.rmtree(log.parent)
             except OSError as error:  # another process was faster, or they are another user's

@@ -152,7 +152,7 @@ def _check_taken(model: Any, checkpoint: Checkpoint, programs: Programs, dtype: 
     for name, (has, asked) in taken.items():
         if has != asked:
             raise ModelLoadError(
-                f"transformers-neuronx did not take {name}: it has {has}, asked for was {asked}. This backend is "
+                f"transformers-neuronx did not take {name}: it has {has}, not {asked}. This backend is "
                 "written for 0.13: see requirements/neuron-legacy.txt"
             )
     has = (float(model.config.rope_theta), _rope_type(model.config.rope_scaling or {}))

@@ -113,7 +113,7 @@ def kept_shapes(run: Callable[[ShapeProbe], object], name: str) -> Shapes:
         for state, (shape, dtype) in found.states.items():
             found.states[state] = (*shape[:-1], shape[-1] + _TAKES_BACK), dtype
     if not (found.tokens or found.states):
-        raise ModelLoadError(f"{name} keeps nothing of the tokens that it has read: choose another model")
+        raise ModelLoadError(f"{name} has no cache of earlier tokens: choose another model")
     if not found.states and not {f"key{at}" for at in range(len(found.tokens) // 2)} <= found.tokens.keys():
         raise ModelLoadError(f"{name} has layers without keys and values: choose one with attention in every layer")
     return found
@@ -162,7 +162,7 @@ def check_continues(backend: Backend, dtype: torch.dtype, name: str) -> None:
     apart = float(np.median(np.abs(whole - in_parts)[1:].max(axis=-1)) / np.abs(whole).max())
     if not apart <= _APART.get(dtype, _APART_16_BITS):
         raise ModelLoadError(
-            f"{name} does not go on from its states as transformers runs it (logits differ by {apart:.2g} of the "
+            f"{name} does not continue from its states as transformers runs it (logits differ by {apart:.2g} of the "
             "greatest), so it cannot roll back rejected tokens, which speculative decoding needs: choose another model"
         )
 

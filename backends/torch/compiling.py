@@ -91,7 +91,7 @@ def buckets(
     wide = tuple(width for width in asked if width > NARROW)
     if asked and (asked[0] > NARROW or min(asked) < 1 or list(asked) != sorted(set(asked))):
         raise ModelLoadError(
-            f"compile_widths {_listed(asked)}: expected are ascending numbers of tokens, at least one of them from 1 "
+            f"compile_widths {_listed(asked)}: expected ascending numbers of tokens, at least one of them from 1 "
             f"to {NARROW}: sessions share such passes",
             "compile_widths",
         )
@@ -123,7 +123,7 @@ def spans(options: LoadOptions, compiler: str | None, context_length: int, posit
     if asked is not None:
         if not asked or min(asked) < 1 or list(asked) != sorted(set(asked)):
             raise ModelLoadError(
-                f"compile_spans {_listed(asked)}: expected are ascending numbers of tokens", "compile_spans"
+                f"compile_spans {_listed(asked)}: expected ascending numbers of tokens", "compile_spans"
             )
         return [*(span for span in asked if span < context_length), positions]
     # Where each is expensive, none is compiled that saves less than half of the longest.

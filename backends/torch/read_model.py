@@ -74,7 +74,7 @@ def source_of(path: Path | None) -> dict[str, Any]:
         for name in ("gguf", "llama_cpp"):  # for weights, for the vocabulary
             if find_spec(name) is None:
                 raise ModelLoadError(
-                    f"a GGUF file is read with {name}, too, which is not installed: {installing('llama')}; "
+                    f"a GGUF file also needs {name}, which is not installed: {installing('llama')}; "
                     "a folder of safetensors does without it"
                 )
         from backends.llama_cpp.model import check_gguf  # here, since folders do not need llama.cpp

@@ -188,7 +188,7 @@ class _Command:
         target = None if text is None else described(text, self.hub)
         model = target or served
         if model is None:
-            raise HubError("no verifier answers that would say what it serves: name a target, or the verifier")
+            raise HubError("no running verifier answers: name a target, or the verifier")
         found = self._drafters(model.name, target, served)
         if self.as_json:
             print_json(found)

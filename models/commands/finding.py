@@ -131,7 +131,7 @@ def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]
                 tensors += read_tensor_list(partial(hub.read, listing, file), file.path)
                 continue
             if file.size > _LARGEST:
-                raise BadHead(f"{file.path} of {name} has {file.size} bytes, which is too much for what it is to hold")
+                raise BadHead(f"{file.path} of {name} has {file.size} bytes, which is too many for this kind of file")
             path = Path(folder, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(hub.read(listing, file, 0, file.size))

@@ -66,7 +66,7 @@ class Bar(logging.Handler):
 
     def interrupted(self) -> None:
         """Say that the pull was interrupted."""
-        self._say("interrupted; what is fetched is kept: the same command goes on with it")
+        self._say("interrupted; fetched bytes are kept: run the same command to continue")
 
     def _say(self, text: str) -> None:
         self._end_line()
@@ -221,7 +221,7 @@ def speculation(layers: Layers) -> str:
             "a pass over several tokens reads more experts than one over a token, so that long drafts gain less"
         )
     if layers.window:
-        told.append("the KV cache keeps what the window has passed, for drafts that are rejected behind its edge")
+        told.append("the KV cache keeps tokens beyond the window, so that rejected drafts can be rolled back")
     return "; ".join(told)
 
 
@@ -298,7 +298,7 @@ def print_list(found: Sequence[dict[str, Any]], served: ServedModel | None) -> N
     table = [["name", "size", "type", "kind", "ids", *([f"drafts for {served.name}"] if served else [])]]
     for each in found:
         if "whole_bytes" in each:
-            kind = f"begun, of {sized(each['whole_bytes'])}: pull goes on with it"
+            kind = f"begun, of {sized(each['whole_bytes'])}: pull continues"
         elif each["architecture"] is None:
             kind = "damaged, or another user's"
         else:

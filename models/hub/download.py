@@ -92,7 +92,7 @@ def _without(
     found = None if known is None else _here(name, cached, known, folder)
     if found is None:
         raise error
-    _log.warning("%s: %s is in the cache, and used", reason, found.name)
+    _log.warning("%s: using %s from the cache", reason, found.name)
     return found
 
 
@@ -171,7 +171,7 @@ class _File:
             )
             if last:
                 raise Damaged(f"{wrong}; twice, so try again later, or tell who keeps the repository")
-            _log.warning("%s; it is fetched again", wrong)
+            _log.warning("%s; fetching it again", wrong)
 
     def _grown(self, part: Path) -> str:
         """Fetch the rest of a part. Returns the file's hash. Tries again as long as new bytes come."""

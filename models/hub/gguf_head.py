@@ -247,4 +247,4 @@ class _Parser:
         if self._at + count * width > self._size:
             raise _Cut(f"it has {self._size} bytes, and its head needs more", "damaged or incomplete")
         if count > most:
-            raise _Wrong(f"its head has {count} items in one place, and {most} at most are read")
+            raise _Wrong(f"its head has a list of {count} items, and {most} at most are read")

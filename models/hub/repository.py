@@ -50,7 +50,7 @@ class Patience:
                 raise error
             pause = max(pause, error.seconds)
             self._left -= pause
-            _log.warning("the hub has had too many requests from here: the next one is in %g seconds", pause)
+            _log.warning("the hub limits the request rate: next request in %g seconds", pause)
         self._wait(pause)
 
 
@@ -114,7 +114,7 @@ class Hub:
                         files.append(HubFile(each["path"], each["size"], large["oid"] if large else each["oid"]))
                 query = urlsplit(following).query  # not the address: behind a mirror, it is that of the hub
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise HubError(f"{self.endpoint} answers otherwise than a model hub does ({error!r})") from error
+            raise HubError(f"{self.endpoint} does not answer like a model hub ({error!r})") from error
         return replace(listing, files=tuple(files))
 
     def read(self, listing: Listing, file: HubFile, begin: int, count: int) -> bytes:

@@ -178,4 +178,4 @@ def test_mount_that_allows_no_deleting_keeps_what_was_there(
         with pytest.raises(PermissionError):
             published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
         assert published.path is not None and content(published.path) == FILES
-    assert "is left over, and can be deleted: Operation not permitted" in caplog.text
+    assert "is unused and can be deleted: Operation not permitted" in caplog.text

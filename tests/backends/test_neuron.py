@@ -36,7 +36,7 @@ def test_list_of_cores_is_read(text: str, cores: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "0,,2", "0-1-2", "1.5", "0x1", "0-99999999999"])
 def test_bad_list_of_cores_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '.*': expected are numbers and ranges of cores, as 0-3"):
+    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '.*': expected numbers and ranges of cores, as 0-3"):
         read_cores(text)
 
 

@@ -86,7 +86,7 @@ def test_a_loader_that_is_to_stop_ends_the_fetching(stand_in: HubStandIn, caplog
     loader.stopping = True
     loader.start()
     assert loader.wait(20) and loader.models is None and loader.failure is None
-    assert "stopped while the model was fetched: the next start goes on with it" in caplog.messages
+    assert "stopped while fetching the model: the next start continues" in caplog.messages
     assert find_model(ModelName("u/pair"), Hub()) is None and stand_in.counted("/large/") == 1
 
 

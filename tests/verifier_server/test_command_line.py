@@ -58,7 +58,7 @@ def test_port_in_use_ends_uvicorn_while_the_model_loads() -> None:
         done = run([*UVICORN, "--port", str(taken.getsockname()[1])])
     assert done.returncode == 3
     assert "address already in use" in done.stderr
-    assert "told to stop" not in done.stderr and "ready: " not in done.stderr
+    assert "asked to stop" not in done.stderr and "ready: " not in done.stderr
 
 
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.
@@ -82,7 +82,7 @@ def test_stop_signal_ends_the_process_during_an_endless_load(ending: signal.Sign
         assert process.wait(20) == -ending
         assert process.stderr is not None
         output = process.stderr.read()
-        assert "told to stop while the model loads" in output and "Traceback" not in output
+        assert "asked to stop while the model loads" in output and "Traceback" not in output
 
 
 @pytest.mark.parametrize(("flags", "reply"), [((), b"application/json"), (("--http", "h11"), b"text/plain")])

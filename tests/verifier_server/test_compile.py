@@ -90,7 +90,7 @@ def test_programs_are_put_into_the_store_and_found_there(tmp_path: Path) -> None
     given = [*small(TinyModel(tmp_path / "tiny").folder), "--compile-store", str(tmp_path / "store")]
     done = run_on_stand_in([*given, "--compile-cache", str(tmp_path / "first")])
     assert done.returncode == 0 and "has no programs" in done.stderr, done.stderr
-    assert f"the programs are in {tmp_path / 'store'}, too" in done.stderr
+    assert f"copied the programs to {tmp_path / 'store'}" in done.stderr
     done = run_on_stand_in([*given, "--compile-cache", str(tmp_path / "second")])
     assert done.returncode == 0 and f"copied from {tmp_path / 'store'} to {tmp_path / 'second'}" in done.stderr
     assert "programs found compiled" in done.stderr and "to compile" not in done.stderr
@@ -145,7 +145,7 @@ sys.argv[1:] = ["compile", "--compile-cache", "kept"]
     )
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
     errors = errors_of_ended(process, number)
-    assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
+    assert errors.endswith("\nverifier: interrupted; compiled programs are kept in kept\n")
     assert "Traceback" not in errors
 
 

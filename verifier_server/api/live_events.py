@@ -30,14 +30,14 @@ MOST_SESSIONS = 100  # that are told one by one
 
 
 class EngineLoad(EventMessage):
-    """What the engine holds."""
+    """The engine's load."""
 
     waiting: Annotated[Number, Field(description="Requests that wait for a pass.")]
     running: Annotated[Number, Field(description="Requests that the pass under way may answer.")]
     slots: Annotated[Number, Field(description="Slots: sessions whose KV cache can be held at once.")]
     slots_in_use: Annotated[Number, Field(description="Slots of texts that have not ended.")]
     cached_tokens: Annotated[Number, Field(description="Tokens in all slots.")]
-    kept_tokens: Annotated[Number, Field(description="Of these, those of texts that have ended.")]
+    kept_tokens: Annotated[Number, Field(description="Of these, tokens of ended texts.")]
     context_length: Annotated[Number, Field(description="Tokens that one slot can hold.")]
     evictions: Annotated[Number, Field(description="Texts under way that lost their slot to another one.")]
 
@@ -46,7 +46,7 @@ class VerifierState(EventMessage):
     """Whether the verifier takes texts, and its load. Sent first, and after each change."""
 
     status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
-    reason: Annotated[str | None, Field(description="Why it has failed, or what it waits for.")]
+    reason: Annotated[str | None, Field(description="Reason of a failure or of a wait.")]
     progress: Annotated[float | None, Field(description="Share of the model that is loaded, while it loads.")]
     began_at: Annotated[float, Field(description="When the process began to serve, in seconds of Unix time.")]
     identity: Annotated[str | None, Field(description="As in `/model`, when ready.")]
@@ -61,20 +61,20 @@ class VerifierState(EventMessage):
 class SessionMessage(EventMessage):
     """A session."""
 
-    number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
+    number: Annotated[int, Field(description="Session number, counted from 1 since the start.")]
     session_id: Annotated[str | None, Field(description="Only of the sessions of the caller's key.")]
     key: Annotated[str | None, Field(description="The name of the key that opened it; null: none did.")]
     mode: Annotated[str, Field(description="Who drafts: remote (the client), fused (the server) or target (nobody).")]
     prompt_tokens: Annotated[Number, Field(description="Tokens of its prompt.")]
-    prompt_read: Annotated[Number, Field(description="Of these, those that its slot holds.")]
+    prompt_read: Annotated[Number, Field(description="Of these, tokens in its slot.")]
     generated: Annotated[Number, Field(description="Tokens committed after the prompt.")]
-    most_tokens: Annotated[Number, Field(description="At so many, the text ends.")]
+    most_tokens: Annotated[Number, Field(description="Token limit of the text.")]
     drafted: Annotated[Number, Field(description="Draft tokens that the target judged.")]
     accepted: Annotated[Number, Field(description="Of these, those accepted.")]
     in_use: Annotated[bool, Field(description="Whether a request on it is open.")]
     resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
     finish_reason: Annotated[str | None, Field(description="Null: its text has not ended.")]
-    took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
+    took_ms: Annotated[float, Field(description="Time from its first request's queueing to its last pass.")]
 
 
 class SessionsMessage(EventMessage):
@@ -84,7 +84,7 @@ class SessionsMessage(EventMessage):
         list[SessionMessage],
         Field(description="In `sessions`, those whose texts have not ended first, the newest first."),
     ]
-    more: Annotated[Number, Field(description="How many further ones there are.")]
+    more: Annotated[Number, Field(description="Number of further sessions.")]
 
 
 class PassesMessage(EventMessage):

@@ -91,7 +91,7 @@ class SharedDraftModel:
         scope = None if self._one_scope else scope
         with self._choosing:
             if not self._free:
-                raise CacheFull(f"the draft model drafts for {self.slots} texts at once, and for no more")
+                raise CacheFull(f"all {self.slots} slots of the draft model are in use")
             engine = warmest([(each, each) for each in self._free], prompt, scope)
             self._free.remove(engine)
         try:

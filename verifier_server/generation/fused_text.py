@@ -145,7 +145,7 @@ class FusedText:
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
             reason = self.counts.failure = self.draft.failed(error)
             _log.error(
-                "drafting failed, the text is continued without: %s",
+                "drafting failed, the text continues without drafts: %s",
                 reason,
                 exc_info=not isinstance(error, BackendError),
                 extra={"session_id": self.session.id},

@@ -85,7 +85,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
         if request.position is None:
             raise needs_position_and_session("position")
     elif request.self_continue is not None:
-        raise SelfContinueRefused.at("self_continue", "the session was opened without; ask for it in the prefill")
+        raise SelfContinueRefused.at("self_continue", "the session does not self-continue: ask for it in the prefill")
     position = session.cursor if request.position is None else request.position
     draft = Draft.chain(position, request.draft_tokens, _probs(engine, request, session))
     if request.draft_parents is not None:
@@ -173,7 +173,7 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
             raise refuse(f"the weight of {key} is {weight}, not above 0 and at most 1: leave out what cannot be drawn")
         weights[token] = weight
     if draft not in weights:
-        raise refuse(f"the draft token {draft} is not among the ids, and so cannot have been drawn from them")
+        raise refuse(f"the draft token {draft} is not among the ids: send the distribution that it was drawn from")
     total = math.fsum(weights.values())
     if abs(total - 1.0) > _OFF:
         raise refuse(f"the weights sum to {total:.6g}, not to 1: send the whole distribution that the draft is from")

@@ -201,7 +201,7 @@ def test_a_crash_of_the_library_is_said_once(
     monkeypatch.setattr(module, "run_child", lambda *_, **__: ChildResult(-6, ""))
     assert [requantised(model, folder=tmp_path / "copies") for _ in range(2)] == [model, model]
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
-    assert told == ["small.gguf is computed as it is stored: no copy in Q4_0 could be made: llama.cpp died by SIGABRT"]
+    assert told == ["small.gguf runs in its stored type: no Q4_0 copy could be made: llama.cpp died by SIGABRT"]
 
 
 @pytest.mark.parametrize("gpu", [False, True])

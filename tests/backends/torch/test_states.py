@@ -66,7 +66,7 @@ def test_rejections_cost_nothing_where_all_states_are_of_convolutions(lfm2: Path
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_that_begins_anew_in_each_pass_is_refused(tmp_path: Path, dtype: str) -> None:
     write_tiny_folder("jamba", tmp_path, JAMBA)
-    with pytest.raises(ModelLoadError, match=r"\(jamba\) does not go on from its states .*: choose another model$"):
+    with pytest.raises(ModelLoadError, match=r"\(jamba\) does not continue from its states .*: choose another model$"):
         opened(tmp_path, dtype=dtype)
 
 
@@ -86,7 +86,7 @@ def test_settings_that_states_rule_out_are_refused(lfm2: Path, changes: dict[str
     ("family", "changes", "words"),
     [
         ("xlstm", {"num_heads": 2}, "does not run with the cache of the torch backend"),
-        ("rwkv", {}, "keeps nothing of the tokens"),
+        ("rwkv", {}, "has no cache of earlier tokens"),
         ("llama4_text", HEADS, "has layers of chunked_attention, whose masks the torch backend does not know"),
     ],
 )

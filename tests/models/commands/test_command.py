@@ -253,7 +253,7 @@ def test_a_pull_that_was_cut_off_is_listed_and_goes_on_or_is_removed(
     stand_in.cuts = [100_000] + [0] * (len(PAUSES) + 1)
     assert "was cut off" in run("pull", "u/small")[2]
     [line] = run("list")[1].splitlines()[1:]
-    assert line.split()[:3] == ["u/small:Q8_0", "0.1", "MB"] and "begun, of 0.3 MB: pull goes on with it" in line
+    assert line.split()[:3] == ["u/small:Q8_0", "0.1", "MB"] and "begun, of 0.3 MB: pull continues" in line
     [listed] = json.loads(run("list", "--json")[1])
     assert (listed["bytes"], listed["whole_bytes"], listed["path"]) == (100_000, size, None)
     assert run("pull", "u/small")[0] == 0 and stand_in.sent[files["small"].name] == size
@@ -317,7 +317,7 @@ MEANS = {  # what is told of drafts, with the architectures of which it is told
     "rejected draft tokens are taken back at no cost": set(ARCHITECTURES) - set(RECURRENT),
     "after a rejection a copy of the state is put back": set(RECURRENT),
     "reads more experts than one over a token": {"qwen3moe", "qwen3next"},
-    "the KV cache keeps what the window has passed": {"gemma3"},
+    "the KV cache keeps tokens beyond the window": {"gemma3"},
 }
 
 

@@ -86,7 +86,7 @@ def test_what_a_read_only_cache_has_whole_is_used(
         stand_in.commit = "f" * 40
         assert fetch_model(TOY, hub, refresh=True) == path
         assert "cannot be fetched into the cache" in caplog.text
-        assert "toy-Q8_0.gguf is in the cache, and used" in caplog.text
+        assert "using toy-Q8_0.gguf from the cache" in caplog.text
         stand_in.repositories["u/new"] = {"a-Q8_0.gguf": CONTENT}
         with pytest.raises(HubError, match=r"u/new: the cache cannot be used: .*; set HF_HUB_CACHE to a folder that y"):
             fetch_model(ModelName("u/new"), hub)

@@ -260,7 +260,7 @@ def test_a_text_is_continued_without_drafts_if_drafting_fails(
             assert 0 < stats["drafted"] <= 5
         else:
             assert (stats["drafted"] > 20) == (failure is None)
-    assert f"drafting failed, the text is continued without: {error}" in caplog.text
+    assert f"drafting failed, the text continues without drafts: {error}" in caplog.text
     health = live.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (200, "ready")
     assert health.json().get("draft_model_failure") == failure

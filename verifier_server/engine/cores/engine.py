@@ -256,7 +256,7 @@ class CoreEngine:
                     self._abandon()
                     continue
                 if self.away is not None:
-                    _log.warning("%s is back, and texts go on", self.info.name)
+                    _log.warning("%s is back: texts continue", self.info.name)
                     self.away = None
                 now = self._clock()
                 for output in outputs:
@@ -300,7 +300,7 @@ class CoreEngine:
         if output.ended or session.finish_reason is not None:
             self._drop(session, ended=output.ended)
         if output.ended and session.finish_reason is None:
-            named = f"{self.info.name} could not go on with the text of session {session.id}: see its log"
+            named = f"{self.info.name} could not continue the text of session {session.id}: see its log"
             told = EngineError(named) if output.error is None else output.error
             self._queue.fail(sequence, list(sequence.requests), told)
         self._tell(sequence, now)

@@ -26,7 +26,7 @@ def refuse_scheduling(settings: Any, called: str) -> None:
     """Raise ModelLoadError for settings of our scheduler, which the core named `called` replaces."""
     for name in ("prefill_chunk", "keep_tokens"):
         if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ModelLoadError(f"{name}: {called} decides that by itself, leave it out", name)
+            raise ModelLoadError(f"{name}: {called} has its own scheduler: leave it out", name)
 
 
 def loaded_engine(
@@ -72,7 +72,7 @@ class CoreProbe:
         if (steps, fewer, as_many) != (len(plain), expected, len(plain)):
             raise ModelLoadError(
                 f"{self._called} took {steps}, {fewer} and {as_many} steps for {len(plain)} tokens without drafts, "
-                f"with right and with wrong ones, expected are {len(plain)}, {expected} and {len(plain)}: it does not "
+                f"with right and with wrong ones, expected {len(plain)}, {expected} and {len(plain)}: it does not "
                 "judge drafts as it was asked to"
             )
 

@@ -71,7 +71,7 @@ class SglangApi:
         """Whether the server is ready; False while it loads its model. Raises Refusal."""
         status, _ = await self._exchange("GET", "/health", seconds=_HEALTH)
         if status < 500 and status != 200:
-            raise Refusal("sglang_url", f"{self.url}/health is answered with HTTP {status}: is it another server?")
+            raise Refusal("sglang_url", f"{self.url}/health answers HTTP {status}: is it another server?")
         return status == 200
 
     async def server(self) -> Mapping[str, Any]:
@@ -189,7 +189,7 @@ class SglangApi:
         if status >= 500:
             raise Unreachable(f"HTTP {status}")
         if status in (401, 403):
-            raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
+            raise Refusal("sglang_api_key", f"{self.url} refuses this key: give SGLang's --api-key")
         told = _parsed_or_none(content) if status == 200 else None
         if not isinstance(told, dict):
             raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")

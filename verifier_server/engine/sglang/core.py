@@ -149,7 +149,7 @@ class SglangCore:
             if not await self._answers():
                 raise
             if text.failed:
-                raise EngineError(f"SGLang broke off two passes of a text: {error}") from error
+                raise EngineError(f"SGLang aborted two passes of a text: {error}") from error
             text.failed = True  # a server that closes idle connections may close one that is just used
 
     async def _judge(self, text: _Text) -> None:
@@ -260,6 +260,6 @@ def _certain(token: int, size: int) -> TopLogits:
     """A row of logits with only its likeliest token."""
 
     def full() -> Logits:
-        raise RuntimeError("SGLang tells no rows")
+        raise RuntimeError("SGLang returns no logits")
 
     return TopLogits(np.array([token]), np.zeros(1, np.float32), size, 1.0, 0.0, full)

@@ -32,7 +32,7 @@ _TRIED = 12  # tokens of the text that is tried
 WAIT, TOLD_EVERY = 0.5, 10.0  # seconds between looks at a server that is not ready, and between log lines about it
 _SLOTS = 64  # texts at once, where SGLang does not tell how many it runs
 _RAW = "the likeliest tokens that SGLang tells are those before such changes: leave it out"
-_NO_ROWS = "SGLang tells no rows of logits: leave it out"
+_NO_ROWS = "SGLang returns no logits of logits: leave it out"
 LACKS = {
     "temperature": "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0",
     # `min_p` masks nothing that temperature 0 could choose.
@@ -180,7 +180,7 @@ def check_server(model: Mapping[str, Any], server: Mapping[str, Any], config: Ma
     if model.get("is_generation") is not True:
         raise _wrong(f"it serves {model.get('model_path')}, which generates no text")
     if model.get("disaggregation_mode") not in (None, "null"):
-        raise _wrong("it is one half of a pair that divides prefill and decoding: give the address of a whole server")
+        raise _wrong("it serves only prefill or only decoding: give the address of a complete server")
     if model.get("preferred_sampling_params"):
         raise _wrong("it was started with --preferred-sampling-params, which would change texts: leave that out")
     kinds = [told.get("model_type") for told in (model, config)]
@@ -193,8 +193,7 @@ def check_server(model: Mapping[str, Any], server: Mapping[str, Any], config: Ma
     version = server.get("version")
     if version not in VERSIONS:
         _log.warning(
-            "this is SGLang %s; the engine was written from the source of %s: the checks at the start, and those of "
-            "every reply, say what has changed",
+            "SGLang is %s, and the engine was written for %s: checks at the start and of every reply report changes",
             version,
             ", ".join(VERSIONS),
         )
@@ -207,7 +206,7 @@ async def check_vocabulary(api: SglangApi, vocabulary: Vocabulary, longest: int)
     ids = vocabulary.encode(_SAMPLE)[:longest]
     for token, told in zip(ids, await api.spelled(ids), strict=True):
         if told is None:
-            _log.warning("SGLang has no tokenizer: whether its vocabulary is that of the folder cannot be compared")
+            _log.warning("SGLang has no tokenizer: its vocabulary cannot be compared to the folder's")
             return
         ours = _text(vocabulary, token)
         # Tokenizers leave out the space before a token that is decoded alone.

@@ -116,7 +116,7 @@ def parsed(content: str | bytes) -> Any:
 
 def refused(status: int, body: Any) -> SpecPairError:
     """The error for a reply with this status."""
-    told = _message(body) or "no reason is told"
+    told = _message(body) or "no reason given"
     if status in _BUSY:
         return Overloaded(f"SGLang has no room: {told}", retry_after=_WAIT)
     return EngineError(f"SGLang answers HTTP {status}: {told}")
@@ -156,7 +156,7 @@ def _entries(meta: Mapping[str, Any], name: str, expected: int) -> list[Any]:
     entries = meta.get(name)
     if not isinstance(entries, list) or len(entries) != expected:
         found = f"{len(entries)} entries" if isinstance(entries, list) else f"{entries!r}"
-        raise UnusableReply(f"{name} has {found}, expected are {expected}")
+        raise UnusableReply(f"{name} has {found}, expected {expected}")
     return entries
 
 

@@ -51,8 +51,8 @@ def meta(name: str, value: Any) -> Change:
         (meta("finish_reason", "length"), "finish_reason is 'length'"),
         (meta("prompt_tokens", 6), "prompt_tokens is 6, for a prompt of 7 tokens"),
         (meta("cached_tokens", None), "cached_tokens is None"),
-        (meta("input_top_logprobs", None), "input_top_logprobs has None, expected are 3"),
-        (meta("input_top_logprobs", [None, [[-0.5, 470, None]]]), "input_top_logprobs has 2 entries, expected are 3"),
+        (meta("input_top_logprobs", None), "input_top_logprobs has None, expected 3"),
+        (meta("input_top_logprobs", [None, [[-0.5, 470, None]]]), "input_top_logprobs has 2 entries, expected 3"),
         (meta("input_top_logprobs", [None, None, [[-0.5, 1, None]]]), r"input_top_logprobs.1 names no likeliest token"),
         (meta("input_top_logprobs", [None, [[-0.5, 1, None]], [7]]), r"input_top_logprobs.2 has 7 in place of .*"),
         (

@@ -217,7 +217,7 @@ def test_connection_that_breaks_once_is_made_again(live: Live) -> None:
     server_of(live).cuts = 2
     error = live.http.post("/verify", json={"position": START + 1, "draft_tokens": TEXT[1:9]})
     assert error.json()["error"]["code"] == "engine_error"
-    assert error.json()["error"]["message"].startswith("SGLang broke off two passes of a text: ")
+    assert error.json()["error"]["message"].startswith("SGLang aborted two passes of a text: ")
     live.verify(text, TEXT[6:9])
     assert text == TEXT[: len(text)]
 
@@ -308,7 +308,7 @@ def turned(reply: Any) -> Any:
 CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     (
         lambda server: setattr(server, "alien", True),
-        "sglang_url: .*/health is answered with HTTP 404: is it another .*",
+        "sglang_url: .*/health answers HTTP 404: is it another .*",
     ),
     (
         lambda server: server.model.update(is_generation=False),
@@ -316,7 +316,7 @@ CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     ),
     (
         lambda server: server.model.update(disaggregation_mode="decode"),
-        "sglang_url: it is one half of a pair .*",
+        "sglang_url: it serves only prefill or only decoding .*",
     ),
     (
         lambda server: server.model.update(preferred_sampling_params={"top_k": 5}),
@@ -329,7 +329,7 @@ CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     (without("max_req_input_len"), "sglang_url: its /server_info has no max_req_input_len.*"),
     (
         lambda server: setattr(server, "key", "sesame"),
-        r"sglang_api_key: http://127\.0\.0\.1:\d+ wants another one.*",
+        r"sglang_api_key: http://127\.0\.0\.1:\d+ refuses this key.*",
     ),
     (lambda server: setattr(server, "damage", no_tops), "SGLang's replies cannot be used: input_top_logprobs has .*"),
     (lambda server: setattr(server, "damage", turned), "SGLang decodes .*: it must not be served"),
@@ -374,7 +374,7 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (tmp_path / "none", {}, f"model: {tmp_path / 'none'} is no model folder: it has no config.json"),
         (None, {}, "model: SGLang's made/scripted-2 is no folder on this machine: give a folder that has "),
         (tmp_path, {"threads": 2}, "threads: the sglang backend has no such choice, leave it out"),
-        (tmp_path, {"prefill_chunk": 64}, "prefill_chunk: SGLang decides that by itself, leave it out"),
+        (tmp_path, {"prefill_chunk": 64}, "prefill_chunk: SGLang has its own scheduler: leave it out"),
         (None, {"hf": "user/repo"}, "hf: SGLang has the model; "),
     ]
     for model, given, words in cases:

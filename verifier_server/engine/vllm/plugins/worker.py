@@ -112,7 +112,7 @@ class Judging:
                     told[at] = [token_logprobs(row, token, text.likeliest) for row, token in rated]
                 tokens.append(judged)
             except (ValueError, InvalidRequest) as error:  # NaN, or a grammar that cannot be followed any further
-                _log.error("a text cannot go on: %s", error)
+                _log.error("a text failed: %s", error)
                 tokens.append([])  # the scheduler ends it, and others are intact
         # vLLM takes a width of 1 as a token for each text, without looking for placeholders, which takes it longer.
         width = max(map(len, tokens)) if all(tokens) else 2 + max(map(len, drafts))
