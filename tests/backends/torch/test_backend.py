@@ -214,7 +214,7 @@ def test_gguf_file_without_llama_cpp_is_refused_with_the_extra(monkeypatch: pyte
     with pytest.raises(ModelLoadError) as caught:
         load("torch", LoadOptions(DEFAULT_DRAFT))
     assert str(caught.value) == (
-        f"a GGUF file is read with llama_cpp, too, which is not installed: {installing('llama')}; a folder of "
+        f"a GGUF file also needs llama_cpp, which is not installed: {installing('llama')}; a folder of "
         "safetensors does without it"
     )
 

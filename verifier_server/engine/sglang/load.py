@@ -32,7 +32,7 @@ _TRIED = 12  # tokens of the text that is tried
 WAIT, TOLD_EVERY = 0.5, 10.0  # seconds between looks at a server that is not ready, and between log lines about it
 _SLOTS = 64  # texts at once, where SGLang does not tell how many it runs
 _RAW = "the likeliest tokens that SGLang tells are those before such changes: leave it out"
-_NO_ROWS = "SGLang returns no logits of logits: leave it out"
+_NO_ROWS = "SGLang returns no logits: leave it out"
 LACKS = {
     "temperature": "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0",
     # `min_p` masks nothing that temperature 0 could choose.
