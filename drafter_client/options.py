@@ -20,11 +20,13 @@ from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
 from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
+from specpair.plugins import class_at
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.policy.experience import DraftingPolicy
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 
@@ -247,6 +249,11 @@ def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabul
     return options
 
 
+def policy_at(name: str) -> type[DraftingPolicy]:
+    """The policy of the user's own at `module:Class`. Raises ValueError, which says what is wrong."""
+    return class_at(name, DraftingPolicy)
+
+
 class Observer(Protocol):
     """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
 
@@ -269,6 +276,8 @@ class PairKeywords(TypedDict, total=False):
     `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is `memory_file()`);
         None: nothing is kept.
     `corpus`: files and folders of the user from which draft tokens are looked up, too (docs/modes.md).
+    `policy`: a subclass of `DraftingPolicy`, or its name as `module:Class`: it decides what this machine drafts
+        (docs/research.md).
     `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the
         error that showed the loss.
     `start_patience`: the same for a text that has not begun; None: as long.
@@ -288,6 +297,7 @@ class PairKeywords(TypedDict, total=False):
     observer: Observer | None
     memory: Path | str | None
     corpus: Sequence[Path | str]
+    policy: type[DraftingPolicy] | str
     patience: float
     start_patience: float | None
     on_wait: Callable[[float | None], None] | None
@@ -308,6 +318,7 @@ class PairOptions:
     observer: Observer | None = None
     memory: Path | str | None = None
     corpus: Sequence[Path | str] = ()
+    policy: type[DraftingPolicy] | str = DraftingPolicy
     patience: float = PATIENCE
     start_patience: float | None = None
     on_wait: Callable[[float | None], None] | None = None
@@ -325,6 +336,14 @@ class PairOptions:
                 raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
         if self.transport is not None and not isinstance(self.transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {self.transport!r}")
+        try:
+            _ = self.policy_class
+        except ValueError as error:
+            raise BadOption(f"policy: {error}") from None
+
+    @property
+    def policy_class(self) -> type[DraftingPolicy]:
+        return policy_at(self.policy) if isinstance(self.policy, str) else self.policy
 
 
 @contextmanager

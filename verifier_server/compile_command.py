@@ -1,4 +1,4 @@
-"""The command `verifier compile`: loads the models as serving would, so that their programs are compiled before."""
+"""The command `verifier compile`: compiles the models' programs in advance, by loading them as the server does."""
 
 import os
 import sys
@@ -40,8 +40,8 @@ def parser(options: Mapping[str, Option]) -> Parser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command. Returns the exit status: 1 if a model cannot be loaded, 2 for bad settings, and for those with
-    which nothing is compiled."""
+    """Run the command. Returns the exit status: 1 if a model cannot be loaded, 2 for bad settings, or if no program
+    needs compiling."""
     logs.configure("text")  # until the settings are read
     try:
         settings, _, _ = read_flags(parser(OPTIONS), arguments)
@@ -70,8 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _checked(settings: Settings) -> dict[str, str | None]:
-    """The models whose programs will be compiled, `TARGET` or `DRAFT`, each with the folder where these are kept; None:
-    nowhere.
+    """The models to compile, `TARGET` or `DRAFT`, each with its folder of programs; None: no folder.
 
     Raises SettingsError if no engine would compile a program, ModelLoadError if that cannot be told.
     """

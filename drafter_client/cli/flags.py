@@ -123,7 +123,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     if modes:
         add_options(draft, Options, ["draft_n"])
-    add_options(draft, ProgramOptions, ["branches", "translate", "draft_corpus"])
+    add_options(draft, ProgramOptions, ["branches", "policy", "translate", "draft_corpus"])
     add_options(draft, Options, ["lookup", "lockstep"])
     engine_flags(parser.add_argument_group("engine of the draft model"))
     return draft
