@@ -1,6 +1,6 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make lab     adds what measures: drafter bench, drafter report, specpair simulator, the benchmarks
-# make test    the tests, in minutes         make lint   formatting, lints, types
+# make test    the tests, in minutes         make lint   formatting, lints, types, prose
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals; and those of properties with
 #                   many examples
 # make faults   kills, cuts, full disks and other faults, in virtual time and with real processes: each text has to be
@@ -113,6 +113,7 @@ lint:
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+	@.venv/bin/python -m pytest -q tests/test_prose.py
 
 # Not --quiet: then MkDocs does not count its warnings, and a broken link passes.
 docs:

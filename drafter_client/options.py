@@ -20,11 +20,13 @@ from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
 from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
+from specpair.plugins import class_at
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.policy.experience import DraftingPolicy
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 
@@ -77,11 +79,12 @@ def _stop(text: str) -> str:
 class Options(TextSpec):
     """How to continue a text. Raises BadOption for invalid values."""
 
-    max_tokens: int = option(128, "the most tokens to generate", ge=1, group="text", placeholder="N")
+    max_tokens: int = option(128, "maximum number of tokens to generate", ge=1, group="text", placeholder="N")
     mode: Mode = option(
         DEFAULT_MODE,
-        "who drafts: this machine (remote), the verifier (fused), no model (target), or the fastest of these (auto, "
-        "which is remote if lockstep, a draft length, or a strategy that depends on drafts is given)",
+        "which machine drafts: this one (remote), the verifier (fused), none (target), or the fastest "
+        "of these (auto); auto is always remote with lockstep, a fixed draft length, or a strategy "
+        "for which the text depends on the drafts",
         group="drafting",
     )
     draft_n: int | None = option(
@@ -94,19 +97,19 @@ class Options(TextSpec):
     )
     lookup: bool = option(
         True,
-        "look draft tokens up in the text itself, where they are likelier to be accepted than the draft model's",
+        "also look up draft tokens in the text itself, where they are likelier to be accepted than the draft model's",
         group="drafting",
     )
     prediction: str | Sequence[int] | None = option(
         None,
-        "what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it fits; "
-        "mode fused needs no draft model for it",
+        "the expected text, as text or token ids: draft tokens are also taken from it where it fits; "
+        "mode fused then needs no draft model",
         wrong=_wrong_prediction,
         placeholder="TEXT",
     )
     stop: str | Sequence[str] = option(
         (),
-        "end the text before the first of these strings; the name of a control token ends it, too",
+        "end the text before the first of these strings; names of control tokens work, too",
         item=_stop,
         items=tuple,
         wrong=_wrong_stop,
@@ -115,7 +118,7 @@ class Options(TextSpec):
     )
     lockstep: bool = option(
         False,
-        "draft, send, wait: no drafting during a verify request; some strategies work in lockstep only",
+        "draft, send, wait: do not draft during a verify request; some strategies always work in lockstep",
         group="drafting",
     )
 
@@ -246,6 +249,11 @@ def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabul
     return options
 
 
+def policy_at(name: str) -> type[DraftingPolicy]:
+    """The policy of the user's own at `module:Class`. Raises ValueError, which says what is wrong."""
+    return class_at(name, DraftingPolicy)
+
+
 class Observer(Protocol):
     """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
 
@@ -268,6 +276,8 @@ class PairKeywords(TypedDict, total=False):
     `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is `memory_file()`);
         None: nothing is kept.
     `corpus`: files and folders of the user from which draft tokens are looked up, too (docs/modes.md).
+    `policy`: a subclass of `DraftingPolicy`, or its name as `module:Class`: it decides what this machine drafts
+        (docs/research.md).
     `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the
         error that showed the loss.
     `start_patience`: the same for a text that has not begun; None: as long.
@@ -287,6 +297,7 @@ class PairKeywords(TypedDict, total=False):
     observer: Observer | None
     memory: Path | str | None
     corpus: Sequence[Path | str]
+    policy: type[DraftingPolicy] | str
     patience: float
     start_patience: float | None
     on_wait: Callable[[float | None], None] | None
@@ -307,6 +318,7 @@ class PairOptions:
     observer: Observer | None = None
     memory: Path | str | None = None
     corpus: Sequence[Path | str] = ()
+    policy: type[DraftingPolicy] | str = DraftingPolicy
     patience: float = PATIENCE
     start_patience: float | None = None
     on_wait: Callable[[float | None], None] | None = None
@@ -324,6 +336,14 @@ class PairOptions:
                 raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
         if self.transport is not None and not isinstance(self.transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {self.transport!r}")
+        try:
+            _ = self.policy_class
+        except ValueError as error:
+            raise BadOption(f"policy: {error}") from None
+
+    @property
+    def policy_class(self) -> type[DraftingPolicy]:
+        return policy_at(self.policy) if isinstance(self.policy, str) else self.policy
 
 
 @contextmanager

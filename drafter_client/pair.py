@@ -95,7 +95,8 @@ class Pair:
             self._corpora.of(drafting.vocabulary)  # indexed from now on
         link = client.least_round_trip(_PINGS)
         memory = None if options.memory is None else ModeMemory(Path(options.memory))
-        pairing = stack.enter_context(closing(Pairing(client, drafting, link, memory, options.clock)))
+        pairing = Pairing(client, drafting, link, memory, options.clock, options.policy_class)
+        stack.enter_context(closing(pairing))
         return pairing, TextSlots(clients)
 
     def __enter__(self) -> "Pair":

@@ -6,7 +6,7 @@ Of several verifiers of one model, each has estimates of its own; all share the 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from drafter_client.draft_sources import OpenedSource
@@ -18,7 +18,7 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.protocol.service_responses import ModelInfo, continues
-from specpair.speculation.policy.experience import Experience
+from specpair.speculation.policy.experience import DraftingPolicy, Experience
 
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
@@ -35,7 +35,7 @@ class Paired:
     drafting: OpenedSource
     # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
     selections: dict[bool, tuple[ModeSelection, LatencyProbe]]  # by whether a text has a prediction
-    experience: Experience = field(default_factory=Experience)
+    experience: Experience
 
     @property
     def info(self) -> ModelInfo:
@@ -85,11 +85,12 @@ class Pairing:
         link: float,
         memory: ModeMemory | None,
         clock: Callable[[], float],
+        policy: type[DraftingPolicy] = DraftingPolicy,
     ) -> None:
         """`client`: further connections are made from it.
         `link`: the round trip (s).
         """
-        self._client, self._memory, self._clock = client, memory, clock
+        self._client, self._memory, self._clock, self._policy = client, memory, clock, policy
         self._open = ExitStack()
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
@@ -194,7 +195,9 @@ class Pairing:
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
-        made = self._replicas[address, drafting.info.identity] = Paired(address, drafting, selections)
+        made = self._replicas[address, drafting.info.identity] = Paired(
+            address, drafting, selections, Experience(self._policy)
+        )
         return made
 
 

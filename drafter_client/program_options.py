@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import BRANCHES, VERIFIER, Options
+from drafter_client.options import BRANCHES, VERIFIER, Options, policy_at
 from gateway.openai_api.tools.styles import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.names import HubOptions
@@ -47,74 +47,94 @@ class ProgramOptions(AnswerOptions):
     """Flags, variables and keys are made from these fields, in groups of the help."""
 
     verifier: str = option(
-        VERIFIER, "its address; of several verifiers of one model, with commas", group="verifier", placeholder="URL"
+        VERIFIER,
+        "the verifier's address; for several verifiers of one model, addresses separated by commas",
+        group="verifier",
+        placeholder="URL",
     )
     api_key: SecretStr | None = option(
-        None, "its key, if it wants one (or DRAFTER_API_KEY)", group="verifier", placeholder=KEY
+        None, "the verifier's API key, if it needs one (or DRAFTER_API_KEY)", group="verifier", placeholder=KEY
     )
     patience: float = option(
         PATIENCE,
-        "how long to wait for a verifier that went away; the text continues when it is back",
+        "how long to wait for a verifier that is away; the text continues when the verifier is back",
         ge=0,
         le=_LONGEST,
         group="verifier",
         placeholder="SECONDS",
     )
     chat: bool = option(False, "apply the model's chat template to the prompt", group="text")
-    concurrency: int = option(1, "texts at a time", ge=1, le=_MOST_TEXTS, group="many prompts")
-    port: int = like(ServiceOptions, "port", "port; 0 takes a free one", default=8080)
+    concurrency: int = option(1, "texts written at a time", ge=1, le=_MOST_TEXTS, group="many prompts")
+    port: int = like(ServiceOptions, "port", "port to listen on; 0: any free port", default=8080)
     texts: int = option(
-        4, "texts at a time; each has slots of the draft model of its own", ge=1, le=_MOST_TEXTS, group=SERVICE
+        4, "texts written at a time; each takes its own slots of the draft model", ge=1, le=_MOST_TEXTS, group=SERVICE
     )
     start_patience: float = option(
         20.0,
-        "how long a text that has not begun waits for a verifier that went away; then it gets a 503",
+        "how long a new text waits for a verifier that is away, before its request gets 503",
         ge=0,
         le=_LONGEST,
         group=SERVICE,
         placeholder="SECONDS",
     )
-    queue: int = option(16, "texts that may wait; beyond, 503 with Retry-After", ge=0, group=SERVICE)
+    queue: int = option(
+        16, "maximum number of waiting texts; further requests get 503 with Retry-After", ge=0, group=SERVICE
+    )
     drain: float = option(
         20.0,
-        "how long texts under way may take on after SIGTERM, while new ones are refused",
+        "how long running texts have to finish after SIGTERM, while new texts are refused",
         ge=0,
         le=_LONGEST,
         group=SERVICE,
         placeholder="SECONDS",
     )
     serve_key: SecretStr | None = option(
-        None, "key that programs must send (or DRAFTER_SERVE_KEY)", group=ACCESS, placeholder=KEY
+        None, "API key that programs must send (or DRAFTER_SERVE_KEY)", group=ACCESS, placeholder=KEY
     )
     ssl_certfile: Path | None = option(None, "certificate, to serve HTTPS", group=ACCESS, placeholder="FILE")
     ssl_keyfile: Path | None = option(
-        None, "its private key, unless it is in that file", group=ACCESS, placeholder="FILE"
+        None, "the certificate's private key, unless the certificate's file has it", group=ACCESS, placeholder="FILE"
     )
-    remember: bool = option(True, "auto: read and write the measurements of earlier runs", group="drafting")
+    remember: bool = option(
+        True, "in mode auto, use the measurements of earlier runs, and keep those of this run", group="drafting"
+    )
     draft_model: Path = option(
-        DEFAULT_DRAFT, "model file", usually="the small one", group="drafting", placeholder="PATH"
+        DEFAULT_DRAFT,
+        "draft model file or folder",
+        usually="the draft model that ships",
+        group="drafting",
+        placeholder="PATH",
     )
     draft_hf: str | None = like(
         HubOptions,
         "hf",
-        "draft model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0",
+        "draft model on Hugging Face, as user/repo or user/repo:Q8_0; downloaded once into the cache",
         group="drafting",
     )
     draft_weights: str = like(LoadOptions, "weights", default=FASTEST, group="drafting")
     draft_corpus: tuple[Path, ...] = like(CorpusOptions, "draft_corpus")
     branches: int = option(
         BRANCHES,
-        "continuations followed at once, to be ready for recovered tokens",
+        "continuations of the text to prepare drafts for, so that a draft is ready after a rejected token",
         ge=1,
         le=_MOST_BRANCHES,
         group="drafting",
     )
+    policy: str | None = option(
+        None,
+        "class of your own that decides what is drafted, as module:Class (docs/research.md)",
+        check=policy_at,
+        group="drafting",
+        placeholder="CLASS",
+    )
     translate: bool = option(
-        False, "where the draft model has another vocabulary, draft through text", group="drafting"
+        False,
+        "allow a draft model with another vocabulary: its draft tokens are translated through text",
+        group="drafting",
     )
     backend: str = option(
         "llama_cpp",
-        "engine, or one of a plug-in; ngram: no model, draft by lookup in the text",
+        "engine, or the name of a plug-in; ngram: no model, look up draft tokens in the text",
         choices=engines(drafters=True),
         group="engine",
     )

@@ -1,4 +1,4 @@
-"""A custom drafter without a model: it drafts what followed the same tokens in earlier texts.
+"""A custom drafter without a model: drafts the tokens that followed the same tokens in earlier texts.
 
     python examples/custom_drafter.py http://127.0.0.1:8000 "def main():"
 

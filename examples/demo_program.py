@@ -56,5 +56,5 @@ def _show(wanted_ms: float, max_tokens: int) -> int:
 
 
 def _say(text: str) -> None:
-    """Print a message, wrapped to the width of the terminal."""
+    """Print a message, wrapped to the terminal's width."""
     print(textwrap.fill(f"demo: {text}", shutil.get_terminal_size().columns), flush=True)

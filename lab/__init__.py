@@ -1,1 +1,1 @@
-"""What measures: `drafter bench`, the simulator, benchmarks, reports, pictures. The house never imports it."""
+"""Measurements: `drafter bench`, the simulator, benchmarks, reports, pictures. Other packages never import the lab."""

@@ -1,1 +1,1 @@
-"""What both ends share; and itself: plug-ins, extras, how the packages of an installation find each other."""
+"""Code that the verifier and the drafter share; plug-ins, extras, and the imports between installed packages."""

@@ -1,4 +1,4 @@
-"""`python -m specpair`, also installed as `specpair`: the programs that belong to neither end."""
+"""`python -m specpair`, also installed as `specpair`: the programs of neither the verifier nor the drafter."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The words of this project as types, in the order in which one round uses them. To be read first.
+"""The terms of this project as types, in the order in which a round uses them. Read this module first.
 
 A user asks for a text. `TextSpec` holds its options, among them how its tokens are drawn (`Sampling`) and the
 `Strategy` by which draft tokens are accepted. The target, a big model, could write the text alone, in a pass (a run of
@@ -78,7 +78,7 @@ def one_round(
     length: int,
     ends: AbstractSet[int] = frozenset(),
 ) -> TokenDetails:
-    """Draft `length` tokens behind `text`, have them judged in one pass, and append what is committed to `text`.
+    """Draft `length` tokens behind `text`, judge them in one pass, and append the committed tokens to `text`.
 
     `spec`: by its seed, filters, strategy and threshold; logit processors are left out here.
     `extend`: `Backend.extend` of the target, whose slot 0 holds the text but for the pending token.

@@ -1,4 +1,4 @@
-"""What is installed, and what to install where a package is missing: the extra of pyproject.toml that has it."""
+"""The installed version, and the extra of pyproject.toml that installs a missing package."""
 
 import sys
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class MissingExtra(ModuleNotFoundError):
 
 @contextmanager
 def extras_named(first: str = "") -> Iterator[None]:
-    """In this context, the import of a package that an extra would bring raises MissingExtra, if it is missing.
+    """In this context, importing a missing package of an extra raises MissingExtra.
 
     `first`: the extra that is named if several would bring it.
     """
@@ -81,7 +81,7 @@ def installing_lab(folder: Path = _FOLDER, environment: Path = Path(sys.prefix))
 
 
 def pip_install(what: str, variables: str = "", environment: Path = Path(sys.prefix)) -> str:
-    """The command that does what `pip install WHAT` does, in an environment that may have no pip.
+    """The command for `pip install WHAT` in an environment that may have no pip.
 
     `variables`: assignments that the command needs, as a shell reads them.
     """

@@ -1,4 +1,4 @@
-"""Fairness between clients that share something: whose turn it is, how much one may take, when to ask again."""
+"""Fairness between clients: whose turn it is, the share of one client, the value of Retry-After."""
 
 import math
 from collections import Counter, OrderedDict
@@ -14,7 +14,7 @@ _WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of
 
 
 class FairTurns(Generic[Item]):
-    """Has clients take turns, so that one with much work displaces no other.
+    """Has clients take turns, so that a client with much work displaces no other client.
 
     The client whose last turn is the longest ago comes first; for one that had none, the time counts when it came. What
     a client waits for keeps its own order. So while a client waits for its turn, each other has one turn at most.
@@ -42,7 +42,7 @@ class FairTurns(Generic[Item]):
             self._latest.popitem(last=False)
 
     def order(self, waiting: Iterable[Item]) -> list[Item]:
-        """Sort what waits: the first of each client, then the second of each, …, by the order in `waiting`."""
+        """Sort waiting items: the first of each client, then the second of each, …, by the order in `waiting`."""
         waiting = list(waiting)
         if len(waiting) < 2:
             return waiting
@@ -55,7 +55,7 @@ class FairTurns(Generic[Item]):
         return [item for _, _, item in sorted(ranked, key=itemgetter(0, 1))]
 
     def pop_next(self, waiting: list[Item]) -> Item:
-        """Remove what comes first from `waiting`, and return it: its client has its turn."""
+        """Remove the item that comes first from `waiting` and return it: its client has its turn."""
         item = min(waiting, key=lambda each: self._latest.get(self._client_of(each), 0))
         waiting.remove(item)
         self.had_turn(item)
@@ -63,7 +63,7 @@ class FairTurns(Generic[Item]):
 
 
 def share_of_one_client(places: int) -> int:
-    """How many of all `places` one client may take: three quarters. The rest is for other clients."""
+    """The number of `places` that one client may take: three quarters. The rest is for other clients."""
     return places - places // 4
 
 
@@ -73,7 +73,7 @@ def retry_after(seconds: float) -> int:
 
 
 class ReleaseRate:
-    """Measures how many places are taken, and how often one of them is freed. Times are in seconds."""
+    """Measures how many slots are taken, and how often a slot is freed. Times are in seconds."""
 
     def __init__(self) -> None:
         self.busy = 0  # places taken
@@ -82,13 +82,13 @@ class ReleaseRate:
         self._every = 0.0  # moving average of the interval between two such times
 
     def taken(self, now: float) -> None:
-        """Note that one more place is taken."""
+        """Note that one more slot is taken."""
         if not self.busy:
             self._since = now
         self.busy += 1
 
     def freed(self, now: float) -> None:
-        """Note that a place was freed."""
+        """Note that a slot was freed."""
         self.busy -= 1
         if self._rests:
             self._every += (_WEIGHT if self._rests > 1 else 1.0) * (now - self._since - self._every)
@@ -96,5 +96,5 @@ class ReleaseRate:
         self._since = now
 
     def expected(self, now: float) -> float:
-        """Estimated seconds until a place is freed: the average interval, or the present one if it is longer."""
+        """Estimated seconds until a slot is freed: the average interval, or the present interval if it is longer."""
         return max(self._every, now - self._since)

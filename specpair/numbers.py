@@ -1,4 +1,4 @@
-"""Numbers: counted in words, as quantiles, and times on the wire, which are milliseconds there and seconds inside."""
+"""Formats counts and sizes, computes quantiles, and converts times: milliseconds on the wire, seconds inside."""
 
 from collections.abc import Iterable, Sequence
 from math import floor
@@ -8,7 +8,7 @@ _DIGITS = 3  # of milliseconds, behind the point
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
-    """`1 token`, `2 tokens`. `several`: what more than one are called, where that is not `one` with an s."""
+    """`1 token`, `2 tokens`. `several`: the plural, where it is not `one` with an s."""
     return f"{count} {one}" if count == 1 else f"{count} {several or one + 's'}"
 
 
@@ -32,7 +32,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def rank(count: int, share: float) -> tuple[int, float]:
-    """Which of `count` values in order, from 0, a quantile is, and how far on the way to the next one, 0 to 1."""
+    """The rank from 0 of a quantile among `count` sorted values, and the fraction (0 to 1) towards the next value."""
     at = share * (count - 1)
     return int(at), at - int(at)
 
@@ -42,7 +42,7 @@ def milliseconds(seconds: float) -> float: ...
 @overload
 def milliseconds(seconds: float | None) -> float | None: ...
 def milliseconds(seconds: float | None) -> float | None:
-    """A time as the wire has it; None: it is not known."""
+    """A time in the unit of the wire; None: unknown."""
     return None if seconds is None else round(1e3 * seconds, _DIGITS)
 
 
@@ -51,7 +51,7 @@ def seconds(milliseconds: float) -> float: ...
 @overload
 def seconds(milliseconds: float | None) -> float | None: ...
 def seconds(milliseconds: float | None) -> float | None:
-    """A time that the wire brought; None: it is not known."""
+    """A time from the wire; None: unknown."""
     return None if milliseconds is None else milliseconds / 1e3
 
 

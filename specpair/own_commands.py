@@ -1,4 +1,4 @@
-"""The command line of `specpair`: the parsers of its commands, and the commands that are about these."""
+"""The command line of `specpair`: the parsers of its commands, help and `completion`."""
 
 import sys
 
@@ -15,9 +15,9 @@ def parser() -> Parser:
     made = Parser(
         "specpair",
         usage="COMMAND [FLAGS]",
-        description="Programs that belong to neither end: 'router' is one address in front of several verifiers, "
-        "'doctor' says what this machine can do for a pair, 'simulator' tries fleets that are not there. The two ends "
-        "are 'verifier' and 'drafter'.",
+        description="Commands besides 'verifier' and 'drafter': 'router' offers several verifiers under one "
+        "address, 'doctor' checks this machine, 'simulator' tries fleets of machines before you buy "
+        "them, 'completion' prints completions for a shell.",
         examples=("specpair router --help", "specpair doctor --verifier http://bigbox:8000"),
     )
     made.add_argument("command", choices=OneOf(COMMANDS), metavar="COMMAND", help=", ".join(COMMANDS))
@@ -39,7 +39,7 @@ def parsers() -> Parsers:
 
 
 def main() -> int:
-    """Run `completion` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
+    """Run `completion` or a command of the lab. Without a command, show help or refuse. Returns the exit status."""
     if (command := lab_command("specpair", sys.argv[1:])) is not None:
         return command.run(sys.argv[2:])
     if sys.argv[1:2] == ["completion"]:

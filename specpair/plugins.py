@@ -1,5 +1,5 @@
-"""Code of others: backends and drafters of other distributions, which pip installs beside this one and which declare
-entry points, and classes that are named by where they are."""
+"""Plug-ins: backends and drafters of other distributions, which pip installs beside this one and which declare
+entry points, and classes that are named `module:Class`."""
 
 import re
 from importlib import import_module
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class BadPlugin(Exception):
-    """A plug-in breaks what its group of entry points asks for. The message names its distribution."""
+    """A plug-in breaks the contract of its group of entry points. The message names its distribution."""
 
 
 class Plugin(NamedTuple):
-    """What an entry point refers to. `what`: its name and its distribution, for messages."""
+    """The object of an entry point. `what`: its name and its distribution, for messages."""
 
     what: str
     function: Any

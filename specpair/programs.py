@@ -21,22 +21,22 @@ NAMES = ("drafter bench", "drafter report", "specpair simulator")
 
 
 def parser_of(command: str) -> "Parser":
-    """The parser of a program whose module has a function `parser`. Imports the module."""
+    """The parser of a program, by the function `parser` of its module. Imports the module."""
     made: Parser = import_module(PROGRAMS[command]).parser()
     return made
 
 
 class LabCommand(Protocol):
-    """The module of a command. `PARSERS`: of the command and of those below it, by their whole names."""
+    """The module of a command. `PARSERS`: of the command and its subcommands, by their whole names."""
 
     PARSERS: "Parsers"
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Run the command with what follows its name, and return the exit status. Raises DrafterError."""
+        """Run the command with the arguments behind its name. Returns the exit status. Raises DrafterError."""
 
 
 def lab_command(program: str, arguments: Sequence[str]) -> LabCommand | None:
-    """The module of the command that the arguments begin with, imported; None: it is none of the lab's.
+    """The imported module of the command that the arguments begin with; None: it is no command of the lab.
 
     Raises MissingExtra, which says how to install the lab.
     """
@@ -50,7 +50,7 @@ def lab_command(program: str, arguments: Sequence[str]) -> LabCommand | None:
 
 
 def lab_parsers(program: str) -> "Parsers":
-    """The parsers of the commands that the lab adds to a program; none if it is not installed."""
+    """The parsers of the commands that the lab adds to a program; none if the lab is not installed."""
     found = [_installed(name) for name in NAMES if name.split()[0] == program]
     return {
         name: made for each in found if each is not None for name, made in cast(LabCommand, each.load()).PARSERS.items()

@@ -1,4 +1,4 @@
-"""Files that several processes may use at the same time: lock one, or replace one as a whole.
+"""Locks or replaces files that several processes may use at the same time.
 
 Windows has no such lock: use one process at a time there.
 """

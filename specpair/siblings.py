@@ -1,4 +1,4 @@
-"""Imports the packages with common names from beside this package, whatever else is called so.
+"""Imports the packages of this project, even if another package has the same name.
 
 `python -m` and uvicorn put the working folder before all installed packages, and so does a program its own folder. A
 folder of the user's with such a name would be imported in its place.

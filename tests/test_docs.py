@@ -47,10 +47,6 @@ def test_pages_made_from_the_code_have_every_flag_setting_and_endpoint() -> None
     assert [each for each in OPERATIONS if f"## {each.method} {each.described_path}\n" not in rest] == []
 
 
-def test_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 250
-
-
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_page_has_no_placeholders(page: Path) -> None:
     assert not re.findall(r"^[A-Z]+_[A-Z]+$|\bTODO\b|\bXXX\b", _text(page), re.MULTILINE)

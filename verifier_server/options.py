@@ -1,4 +1,4 @@
-"""`VerifierOptions`: the settings of a verifier beside those of its engine, each said once."""
+"""`VerifierOptions`: the settings of a verifier without those of its engine."""
 
 import tomllib
 from collections.abc import Mapping
@@ -52,12 +52,12 @@ def _table(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions(AnswerOptions):
-    """Flags, variables and keys are made from these fields, in groups of the help."""
+    """The fields that define flags, variables and keys, in the groups of the help."""
 
     alias: str | None = option(
         None,
-        "name of the model in replies and metrics",
-        usually="its own",
+        "the model's name in responses and metrics",
+        usually="the model's own",
         check=_alias,
         longest=200,
         group=MODEL,
@@ -65,13 +65,13 @@ class VerifierOptions(AnswerOptions):
     )
     backend: str = option(
         "llama_cpp",
-        f"engine: {', '.join(ENGINES)}, or one of a plug-in",
+        f"engine: {', '.join(ENGINES)}, or the name of a plug-in",
         group=MODEL,
         placeholder="NAME",
     )
     chat_template: str | None = option(
         None,
-        "file with a chat template in Jinja, or the name of one in the model's files, as tool_use",
+        "file with a chat template in Jinja, or the name of a template in the model's files, such as tool_use",
         usually="the model's own",
         group=MODEL,
         placeholder="FILE",
@@ -79,28 +79,28 @@ class VerifierOptions(AnswerOptions):
     hf: str | None = like(
         HubOptions,
         "hf",
-        "model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0; in place of --model",
+        "model on Hugging Face, as user/repo or user/repo:Q8_0, instead of --model; downloaded once into the cache",
         short="-hf",
         group=MODEL,
     )
     compile_store: Path | None = option(
         None,
-        "folder, as on S3, where `verifier compile` puts programs when all are there, and from which a verifier "
-        "copies them to compile_cache",
+        "shared folder, for example on S3: `verifier compile` puts its compiled programs there when "
+        "all are done, and verifiers copy them to compile_cache",
         usually="none",
         group=ENGINE,
         placeholder="FOLDER",
     )
     prefill_chunk: int | None = option(
         None,
-        "tokens of prompts in a pass while other sessions are active",
-        usually="as many as make a pass half as long again, but at least 128",
+        "maximum number of prompt tokens in a pass while other sessions are active",
+        usually="as many as make a pass 1.5 times as long, at least 128",
         ge=1,
         group=ENGINE,
     )
     vllm_args: Mapping[str, Any] = option(
         factory=dict,
-        words="vllm: a table of engine arguments, in TOML, as {tensor_parallel_size = 2}",
+        words="vllm: engine arguments as a TOML table, for example {tensor_parallel_size = 2}",
         usually="none",
         reads=_table,
         group=ENGINE,
@@ -109,7 +109,7 @@ class VerifierOptions(AnswerOptions):
     )
     sglang_url: str | None = option(
         None,
-        "sglang: address of the running server, as http://127.0.0.1:30000",
+        "sglang: address of the running server, for example http://127.0.0.1:30000",
         check=_address,
         group=ENGINE,
         placeholder="URL",
@@ -118,9 +118,9 @@ class VerifierOptions(AnswerOptions):
         None, "sglang: the server's --api-key", usually="none", group=ENGINE, placeholder=KEY
     )
     draft_model: Path | None = option(
-        None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"
+        None, "draft model file or folder", usually="none", group=DRAFT, placeholder="PATH"
     )
-    draft_hf: str | None = like(HubOptions, "hf", "draft model on Hugging Face, as --hf", group=DRAFT)
+    draft_hf: str | None = like(HubOptions, "hf", "draft model on Hugging Face, named as for --hf", group=DRAFT)
     draft_backend: str | None = option(
         None,
         f"engine of the draft model; {NGRAM}: n-gram lookup, no model",
@@ -133,7 +133,7 @@ class VerifierOptions(AnswerOptions):
     draft_slots: int | Auto = like(
         LoadOptions,
         "slots",
-        f"texts drafted for at once; auto: as many as slots, up to {MOST_DRAFT_SLOTS}",
+        f"texts with drafts at once; auto: as many as slots, at most {MOST_DRAFT_SLOTS}",
         formerly="draft_rows",
         group=DRAFT,
     )
@@ -143,57 +143,61 @@ class VerifierOptions(AnswerOptions):
     )
     keep_tokens: int | Auto = option(
         AUTO,
-        "tokens of ended texts whose KV cache is kept, for prompts that begin like them; auto: as many as the slots "
-        "hold, on a CPU one context; 0: none",
+        "tokens of finished texts to keep in the KV cache, for prompts with the same beginning; auto: "
+        "as many as the slots hold, on a CPU one context; 0: none",
         auto=True,
         ge=0,
         group=LIMITS,
     )
     share_prefixes: bool = option(
         False,
-        "use the KV cache of one key's texts for the prompts of others, who can tell by the time what was written",
+        "use the KV cache of one API key's texts for prompts of other keys; response times can then "
+        "reveal to one user what another wrote",
         group=LIMITS,
     )
-    max_drafts: int = option(64, "draft tokens in one verify request", ge=1, group=LIMITS)
+    max_drafts: int = option(64, "maximum number of draft tokens in one verify request", ge=1, group=LIMITS)
     max_queue: int = option(
         256,
-        "requests waiting at once, at most three quarters of them from one client; beyond, 503 with Retry-After",
+        "maximum number of waiting requests, at most three quarters of them from one client; further "
+        "requests get 503 with Retry-After",
         ge=1,
         group=LIMITS,
     )
     max_body_bytes: int = like(BodyOptions, "max_body_bytes", group=LIMITS)
     body_timeout: float = like(BodyOptions, "body_timeout", group=LIMITS)
     max_sessions: int = option(
-        1024, "sessions kept at once; beyond, a new session replaces an idle one", ge=1, group=LIMITS
+        1024, "maximum number of sessions; beyond that, a new session replaces an idle one", ge=1, group=LIMITS
     )
     max_sessions_per_client: int | Auto = option(
         AUTO,
-        "sessions that one client (a key, else an address) may have in use at once, and keep when others need places; "
-        "auto: three quarters of all",
+        "maximum number of sessions that one client (an API key, else an address) has in use at once, and "
+        "keeps when others need room; auto: three quarters of all",
         auto=True,
         ge=1,
         group=LIMITS,
     )
     session_ttl: float = option(
-        900.0, "seconds after which an idle session is forgotten", gt=0, group=LIMITS, placeholder="SECONDS"
+        900.0, "seconds after which an idle session is deleted", gt=0, group=LIMITS, placeholder="SECONDS"
     )
     drain_seconds: float = option(
         20.0,
-        "seconds that texts under way have to end after SIGTERM, while new ones are refused; 0: none",
+        "seconds that running texts have to finish after SIGTERM, while new texts are refused; 0: none",
         ge=0,
         group=LIMITS,
         placeholder="SECONDS",
     )
     api_key: SecretStr | None = option(
         None,
-        "bearer key that every request must carry, except for the health checks and the documentation",
-        group=LIMITS,
+        "API key that every request must carry as a bearer token, except health checks and documentation",
+        group=ACCESS,
         placeholder=KEY,
     )
-    metrics_by_key: bool = option(False, "count the metrics of each key apart, by its name", group=SERVICE)
+    metrics_by_key: bool = option(False, "count metrics separately for each API key, by the key's name", group=SERVICE)
 
 
-_GROUPS = (MODEL, ENGINE, DRAFT, LIMITS, ACCESS, SERVICE, ROUTER)
+_GROUPS = (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, SERVICE, ROUTER)
 _ALL = settings_of(LoadOptions, "verifier") | settings_of(VerifierOptions, "verifier")
 ADDRESS = {name: _ALL.pop(name) for name in ("host", "port")}  # under uvicorn, its own flags say so
-OPTIONS = dict(sorted(_ALL.items(), key=lambda each: _GROUPS.index(each[1].about.group)))  # by setting
+OPTIONS = dict(  # by setting
+    sorted(_ALL.items(), key=lambda each: (_GROUPS.index(each[1].about.group), each[0] != "api_key"))
+)

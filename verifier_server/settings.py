@@ -1,4 +1,4 @@
-"""The settings of a verifier: read from flags, variables and `specpair.toml`, and what they mean for engines."""
+"""Reads a verifier's settings from flags, variables and `specpair.toml`, and derives the engines' options."""
 
 import argparse
 import logging
@@ -29,7 +29,7 @@ from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
-from specpair.http_service.options import ROUTER, check_keys
+from specpair.http_service.options import ACCESS, ROUTER, check_keys
 from specpair.options.option import Option
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.port import EngineInfo
@@ -79,11 +79,11 @@ class Settings(_Options):
 
     @classmethod
     def usual_key(cls, name: str) -> str:
-        """The variable of a setting that was not given."""
+        """The variable of a setting that no layer sets."""
         return PREFIX + name.upper()
 
     def explained(self, error: BackendError, *, of_draft: bool = False) -> str:
-        """An engine's message, in which the setting at fault has the name by which the user gave it.
+        """An engine's message, with the user's name of the setting at fault.
 
         `of_draft`: whether the engine runs the draft model, which has the target's setting unless it has its own.
         """
@@ -98,7 +98,7 @@ class Settings(_Options):
         return self.model or DEFAULT_TARGET
 
     def most_kept(self, backend: Backend | EngineInfo) -> int | None:
-        """Tokens of ended texts that are kept; None: as many as the slots of the engine hold.
+        """Tokens of ended texts to keep; None: as many as the engine's slots hold.
 
         On a CPU, passes take longer the more tokens llama.cpp's cache holds, whoever they belong to.
         """
@@ -140,8 +140,8 @@ class Settings(_Options):
         """Whether the server can draft (mode fused)."""
         return self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
 
-    def draft_slots_beside(self, slots: int) -> int:
-        """How many texts the server drafts for at once beside a target with `slots` slots."""
+    def draft_slots_for(self, slots: int) -> int:
+        """How many texts the server drafts for at once, for a target with `slots` slots."""
         return min(slots, MOST_DRAFT_SLOTS) if self.draft_slots == "auto" else self.draft_slots
 
     def draft_options(self, slots: int, context_length: int, devices: int = 1) -> LoadOptions:
@@ -155,7 +155,7 @@ class Settings(_Options):
         return replace(
             shared,
             model=self.draft_model,
-            slots=self.draft_slots_beside(slots),
+            slots=self.draft_slots_for(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
@@ -172,7 +172,7 @@ class Settings(_Options):
 
 
 def _no_file(path: Path | None) -> str:
-    """What is wrong with a path at which there is no file."""
+    """The error text for a path without a file."""
     if path is not None and path.is_dir():
         return f"{path} is a folder, and llama.cpp reads a GGUF file"
     return f"no such file: {path}"
@@ -187,7 +187,7 @@ class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(Layered
 
     @classmethod
     def usual_key(cls, name: str) -> str:
-        """The flag of a setting that was not given."""
+        """The flag of a setting that no layer sets."""
         return flag(name)
 
 
@@ -210,7 +210,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Settings, ListenAddress]:
-    """Settings from flags, the environment and `specpair.toml`, the first of which overrides the others.
+    """Settings from flags, the environment and `specpair.toml`, in this order of precedence.
 
     Raises SettingsError. With --help, --version or --print-config, prints it and exits.
     """
@@ -220,7 +220,7 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
 def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, ListenAddress, argparse.Namespace]:
-    """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
+    """`from_flags` with a `parser` of `flags_parser`. Also returns all parsed options, with the command's own."""
     options = parser.parse(arguments, optional=_NAMES.taken)
     given = {name: value for name, value in vars(options).items() if name in _NAMES.taken}
     layers = _layers(given, options.config, environment)
@@ -245,12 +245,12 @@ def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[
 
 
 def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The setting `keys_file`, whatever the other settings are. Raises SettingsError."""
+    """The setting `keys_file`, even if other settings are invalid. Raises SettingsError."""
     return first_path(_layers({}, config, environment), "keys_file")
 
 
 class CommandHelp(NamedTuple):
-    """What the help of a command that takes all settings begins and ends with."""
+    """The first and last lines of the help of a command that takes all settings."""
 
     prog: str
     usage: str
@@ -262,14 +262,14 @@ class CommandHelp(NamedTuple):
 SERVE = CommandHelp(
     "verifier",
     "[FLAGS]\n"
-    "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
-    "selftest [FLAGS]   (one report: 'verifier selftest --help')\n"
-    "models ACTION   (models by name: 'verifier models --help')\n"
+    "compile [FLAGS]   (compile before serving: 'verifier compile --help')\n"
+    "selftest [FLAGS]   (test the engine: 'verifier selftest --help')\n"
+    "models ACTION   (list and download models: 'verifier models --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')\n"
     "completion SHELL   (completions for a shell)",
-    "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
-    "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
-    "variable the file.",
+    "Serve a target model to drafters. Every setting is also an environment variable and a key in "
+    "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. "
+    "A flag overrides the variable, and the variable overrides the file.",
     (
         "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
         "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
@@ -286,7 +286,7 @@ def flags_parser(options: Mapping[str, Option], command: CommandHelp = SERVE) ->
     server = parser.add_argument_group("server")
     for option in ADDRESS.values():
         add_option(server, option)
-    groups = {title: parser.add_argument_group(title) for title in (MODEL, ENGINE, DRAFT, LIMITS, ROUTER)}
+    groups = {title: parser.add_argument_group(title) for title in (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, ROUTER)}
     for option in options.values():
-        add_option(groups.get(option.about.group, groups[LIMITS]), option)
+        add_option(groups.get(option.about.group, server), option)
     return parser

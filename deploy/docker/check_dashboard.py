@@ -1,4 +1,4 @@
-"""Starts the services of the compose file as processes, and asks Prometheus every question of the dashboard.
+"""Starts the services of the compose file as processes, and runs every query of the dashboard in Prometheus.
 
     apt-get install prometheus iproute2
     sudo .venv/bin/python -m deploy.docker.check_dashboard --picture dashboard.png
@@ -90,7 +90,7 @@ def get(url: str) -> Any:
 
 
 def wait_for(url: str) -> None:
-    """Wait until it answers with 200. Raises Failed."""
+    """Wait until the URL answers with 200. Raises Failed."""
     until = time.monotonic() + _START
     while time.monotonic() < until:
         with suppress(URLError, ConnectionError):
@@ -101,7 +101,7 @@ def wait_for(url: str) -> None:
 
 
 def expressions() -> Iterator[tuple[str, str, str]]:
-    """Title, expression and legend of each curve, with everything chosen in the dashboard's lists."""
+    """Title, expression and legend of each curve, with all values of the dashboard's lists selected."""
     given = {"$__rate_interval": _RATE, "$model_name": ".*", "$drafter": "drafter.*", "$router": "router.*"}
     for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
         for target in panel.get("targets", []):
@@ -138,13 +138,13 @@ def by_the_router(number: int) -> object:
 
 
 def targets() -> dict[str, str]:
-    """What Prometheus scrapes, and how that goes."""
+    """The targets that Prometheus scrapes, with their state."""
     found = get(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"]
     return {each["labels"]["instance"]: each["health"] for each in found}
 
 
 def wait_for_targets(*names: str) -> None:
-    """Wait until Prometheus scrapes these and no others. Raises Failed."""
+    """Wait until Prometheus scrapes exactly these targets. Raises Failed."""
     until = time.monotonic() + _START
     while (found := targets()) != dict.fromkeys(names, "up"):
         if time.monotonic() > until:
@@ -248,7 +248,7 @@ def draw(found: Sequence[tuple[str, str, list[Any]]], begin: float, path: Path) 
 
 
 def named(legend: str, labels: Mapping[str, str]) -> str:
-    """A legend of Grafana's with the values of a curve's labels."""
+    """A Grafana legend filled with the labels of a curve."""
     return re.sub(r"\{\{(\w+)\}\}", lambda name: labels.get(name[1], ""), legend)
 
 

@@ -51,11 +51,11 @@ exec chroot "$root" setpriv --reuid 10001 --regid 10001 --clear-groups --boundin
 
 
 class Failed(Exception):
-    """What was expected of an image does not hold."""
+    """An image fails a check."""
 
 
 class Image(NamedTuple):
-    """What of an image's configuration a container gets. `health`: the command of its health check."""
+    """The parts of an image's configuration that a container gets. `health`: the command of its health check."""
 
     user: str
     environment: list[str]
@@ -72,7 +72,7 @@ class Builder:
         self._environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
 
     def run(self, *arguments: str) -> str:
-        """What a command of Buildah prints. Raises Failed."""
+        """The output of a command of Buildah. Raises Failed."""
         command = ["buildah", "--root", str(self._folder / "store"), "--runroot", str(self._folder / "run"), *arguments]
         done = subprocess.run(command, env=self._environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         if done.returncode != 0:
@@ -120,7 +120,7 @@ class Builder:
 
 
 class Container:
-    """A running container: a process in namespaces of its own, but for the network, which is this program's."""
+    """A running container: a process in its own namespaces, except the network, which is this program's."""
 
     def __init__(self, image: Image, root: Path, folder: Path, settings: Mapping[str, str]) -> None:
         self._root, self._image = root, image
@@ -135,7 +135,7 @@ class Container:
 
     @property
     def first(self) -> int:
-        """Its process 1, by the number that it has outside. Raises Failed."""
+        """The container's process 1, by its number outside. Raises Failed."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         while self._process.poll() is None:
             if found := children.read_text(encoding="ascii").split():
@@ -143,12 +143,12 @@ class Container:
         raise Failed(f"{self._image.command[0]} ended with status {self._process.returncode}")
 
     def status(self) -> dict[str, str]:
-        """What the kernel says of process 1."""
+        """The status of process 1 in /proc."""
         lines = Path(f"/proc/{self.first}/status").read_text(encoding="ascii").splitlines()
         return dict(line.split(":\t", 1) for line in lines)
 
     def root_options(self) -> list[str]:
-        """The options with which its root is mounted."""
+        """The mount options of its root."""
         lines = Path(f"/proc/{self.first}/mounts").read_text(encoding="ascii").splitlines()
         return next(line.split()[3].split(",") for line in reversed(lines) if line.split()[1] == "/")
 
@@ -160,7 +160,7 @@ class Container:
         return subprocess.run([*enter, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
     def wait_until_healthy(self) -> float:
-        """Seconds until the image's health check was content. Raises Failed."""
+        """Seconds until the image's health check succeeded. Raises Failed."""
         began = time.monotonic()
         while time.monotonic() < began + _HEALTHY_WITHIN:
             if self.run(*self._image.health) == 0:
@@ -169,7 +169,7 @@ class Container:
         raise Failed(f"{self._image.command[0]} was not healthy within {_HEALTHY_WITHIN:.0f} s")
 
     def stop(self) -> int:
-        """Send SIGTERM to process 1, as `docker stop` does. The exit status."""
+        """Send SIGTERM to process 1, as `docker stop` does. Returns the exit status."""
         os.kill(self.first, signal.SIGTERM)
         return self._process.wait(60)
 
@@ -185,7 +185,7 @@ def check(*command: str) -> None:
 
 
 def must(holds: bool, what: str) -> None:
-    """Print what holds. Raises Failed if it does not."""
+    """Print the checked statement. Raises Failed if it does not hold."""
     if not holds:
         raise Failed(f"does not hold: {what}")
     print(f"ok: {what}", flush=True)
@@ -203,7 +203,7 @@ def post(end: str, path: str, body: Mapping[str, Any], key: str = KEY) -> tuple[
 
 
 def check_end(end: str, container: Container) -> None:
-    """That it is healthy within its bounds, and writes a text for those who have the key."""
+    """Check that the container is healthy within its limits, and writes texts for callers with the key only."""
     must(True, f"{end}: healthy after {container.wait_until_healthy():.1f} s, by the image's own check")
     status = container.status()
     must(status["Uid"].split()[0] == "10001" and status["NSpid"].split()[-1] == "1", f"{end}: user 10001, process 1")
@@ -219,7 +219,7 @@ def check_end(end: str, container: Container) -> None:
 
 
 def check_drain(container: Container) -> None:
-    """That SIGTERM lets a text end that is under way, and refuses new ones."""
+    """Check that after SIGTERM a text under way ends and new texts are refused."""
     with ThreadPoolExecutor(2) as threads:
         text = threads.submit(post, "verifier", "/generate", {"prompt": "def main(", "max_tokens": 1500})
         time.sleep(0.5)
@@ -261,7 +261,7 @@ def serve(builder: Builder, folder: Path) -> None:
 
 
 def base_image() -> str:
-    """The image that the Dockerfile builds on, by the defaults of its arguments."""
+    """The base image of the Dockerfile, by the defaults of its arguments."""
     defaults = dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE))
     return str(defaults["PYTHON_IMAGE"].replace("${PYTHON_VERSION}", defaults["PYTHON_VERSION"]))
 

@@ -11,7 +11,7 @@ _SECONDS = 4.0
 
 
 def complaint(url: str) -> str | None:
-    """What is wrong with the service at `url`; None: it is healthy. No proxy is asked, as the service is here."""
+    """The error of the service at `url`; None: it is healthy. Ignores proxies, as the service runs on this machine."""
     try:
         with build_opener(ProxyHandler({})).open(url, timeout=_SECONDS):
             return None

@@ -1,4 +1,4 @@
-"""A name server for `check_dashboard`: Prometheus asks one for the services of a profile, and reads no /etc/hosts."""
+"""A name server for `check_dashboard`: Prometheus looks up services by DNS and does not read /etc/hosts."""
 
 import socket
 import struct
@@ -31,7 +31,7 @@ def reply(query: bytes, names: Mapping[str, str]) -> bytes:
 
 @contextmanager
 def name_server(names: Mapping[str, str], port: int = 53) -> Iterator[int]:
-    """A server on 127.0.0.1 in a thread. Gives its port. `names`: may change meanwhile."""
+    """A server on 127.0.0.1 in a thread. Yields its port. `names`: may change meanwhile."""
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:

@@ -1,4 +1,4 @@
-"""Scales replicas by the time that requests wait for their first pass: what a replica tells of it, and what follows.
+"""Scales replicas by the time that requests wait for their first pass: the metric of a replica, and the policy.
 
 Serve sends this module to its controller. So it imports nothing of the verifier, which then need not be there.
 """
@@ -19,8 +19,7 @@ class QueueTime:
         self._seconds, self._requests = 0.0, 0.0  # since the start of the replica
 
     def mean_ms(self) -> float:
-        """Milliseconds that requests waited on average, of those whose first pass came since the last call; 0 if there
-        were none."""
+        """Average wait in milliseconds of requests whose first pass came since the last call; 0 if there were none."""
         seconds, requests = (self._total(suffix) for suffix in ("_sum", "_count"))
         waited, count = seconds - self._seconds, requests - self._requests
         self._seconds, self._requests = seconds, requests
@@ -33,7 +32,7 @@ class QueueTime:
 
 
 class QueueTimePolicy:
-    """One replica more while requests wait longer than `most_ms` on average, one less while less than `least_ms`.
+    """Adds a replica while requests wait longer than `most_ms` on average, removes one while less than `least_ms`.
 
     How long such a state has to last is for Serve to see to, by `upscale_delay_s` and `downscale_delay_s`.
     """
@@ -45,7 +44,7 @@ class QueueTimePolicy:
         self._most_ms, self._least_ms = most_ms, least_ms
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """The number of replicas that is wanted, and the state of the policy, which has none.
+        """The wanted number of replicas, and an empty policy state.
 
         `context`: Serve's AutoscalingContext; the times in it are means over `look_back_period_s`.
         """

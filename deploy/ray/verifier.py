@@ -51,7 +51,7 @@ class Verifier:
             raise RuntimeError(self._service.health().reason)
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What `QueueTimePolicy` decides by."""
+        """The statistics for `QueueTimePolicy`."""
         if self._queue_time is None:
             self._queue_time = QueueTime(self._service.metrics.registry)
         return {QUEUE_MS: self._queue_time.mean_ms()}

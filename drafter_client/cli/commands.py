@@ -22,7 +22,7 @@ SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _ANSWER = 1024  # the most tokens of an answer in a chat, unless told
 _OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
-_OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "lockstep")
+_OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "policy", "lockstep")
 _OF_MANY = ("concurrency", "output")
 _PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
@@ -33,12 +33,13 @@ def drafter_parser() -> Parser:
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench\n"
         "report DIR | models | key | completion   (each has --help)",
-        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'chat' "
-        "talks with the large one, 'serve' offers it to programs as OpenAI's API, 'solo' runs one model alone, "
-        "'compare' tries every mode, 'bench' measures endpoints side by side, 'report' shows what --profile recorded, "
-        "'models' fetches and compares models by name, 'key' makes keys for 'serve', 'completion' makes "
-        "completions for a shell. Lasting flags can also be variables and keys in specpair.toml: "
-        "--verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
+        description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
+        "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, "
+        "'serve' offers it to programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, "
+        "'compare' measures every mode, 'bench' measures endpoints side by side, 'report' shows what "
+        "--profile recorded, 'models' downloads and compares models, 'key' makes API keys for "
+        "'serve', 'completion' prints completions for a shell. Most flags can also be variables, or "
+        "keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -52,7 +53,9 @@ def drafter_parser() -> Parser:
     flags.draft_flags(parser, modes=True)
     flags.option_flags(parser, "sampling", "grammar", "acceptance")
     output = flags.output_flags(parser)
-    output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
+    output.add_argument(
+        "--baseline", action=Switch, help="also write the text with the target alone, and show the speed-up"
+    )
     output.add_argument("--verbose", action=Switch, help="show the decision on each token")
     flags.profile_flag(output)
     return parser
@@ -62,8 +65,9 @@ def chat_parser() -> Parser:
     parser = Parser(
         "drafter chat",
         usage="[FLAGS]",
-        description="Talk with the target model in the terminal, with drafts from the small model here. /help lists "
-        "the commands. Without a terminal, each line of standard input is a turn.",
+        description="Talk with the verifier's target model in the terminal, while a draft model on this machine "
+        "makes it faster. In the chat, /help lists the commands. Without a terminal, each line of "
+        "standard input is a turn.",
         examples=(
             "drafter chat --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
             'drafter chat --system "Be brief." --temperature 0.7 --sources',
@@ -90,8 +94,8 @@ def serve_parser() -> Parser:
     parser = Parser(
         "drafter serve",
         usage="[FLAGS]",
-        description="Serve OpenAI's API on this machine: programs that talk to it get the target's texts, with drafts "
-        "from the small model here.",
+        description="Serve OpenAI's and Anthropic's API on this machine, and a chat page. Programs get the "
+        "target's texts, while a draft model on this machine makes them faster.",
         examples=(
             "drafter serve --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
             "drafter serve --mode auto --port 9000 --texts 2",
@@ -122,7 +126,8 @@ def solo_parser() -> Parser:
         nargs="?",
         choices=OneOf(SOLO),
         default=SOLO[0],
-        help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
+        help="target, draft: the model that ships, on this machine; server: the verifier's target "
+        "(default: %(default)s)",
     )
     model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
     named = options_of(HubOptions)["hf"]  # here of one run, as --model is
@@ -141,7 +146,7 @@ def compare_parser() -> Parser:
     parser = Parser(
         "drafter compare",
         usage="[FLAGS]",
-        description="Write the same texts in every mode there is, by turns, and say which is the fastest here.",
+        description="Write the same texts in every available mode, in turn, and say which mode is the fastest here.",
         examples=(
             "drafter compare --verifier http://bigbox:8000",
             "drafter compare --draft-model llama-1b.gguf --lengths 2,4,8 --runs 1",
@@ -155,10 +160,11 @@ def compare_parser() -> Parser:
         type=flags.path,
         metavar="FILE",
         action="append",
-        help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
+        help="file with prompts, one per line or JSON Lines; give the flag once for each kind of text "
+        "(default: the two files that ship)",
     )
     texts.add_argument(
-        "--runs", metavar="N", type=flags.whole(1, 1000), default=3, help="times that each text is written (default: 3)"
+        "--runs", metavar="N", type=flags.whole(1, 1000), default=3, help="how often each text is written (default: 3)"
     )
     add_options(texts, Options, ["max_tokens", "stop"], max_tokens={"default": 96})
     flags.chat_flags(texts)
@@ -170,11 +176,13 @@ def compare_parser() -> Parser:
         type=flags.lengths,
         default=flags.lengths("1-8"),
         metavar="LIST",
-        help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
+        help="fixed draft lengths to try besides the automatic one, for example 1,2,4 or 1-8 (default: 1-8)",
     )
     flags.option_flags(parser, "sampling", "grammar")
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
+    output.add_argument(
+        "--json", action=Switch, help="print one JSON object on standard output, and nothing else there"
+    )
     flags.profile_flag(output)
     return parser
 

@@ -42,9 +42,10 @@ def parser() -> Parser:
     made = Parser(
         PROGRAM,
         usage="[FLAGS]",
-        description="Say what this machine is, which engines run on it and how fast, what a verifier would gain from "
-        "its drafter, and what is missing, with the command that mends it. No text is written. Lasting flags are the "
-        "drafter's: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter] of specpair.toml.",
+        description="Check this machine: its hardware, which engines run and how fast, how much faster a draft "
+        "model here makes a verifier, and what is missing, with the command to fix it. Settings are "
+        "the drafter's: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter] of "
+        "specpair.toml.",
         examples=(
             "specpair doctor",
             "specpair doctor --verifier http://bigbox:8000 --draft-hf Qwen/Qwen2.5-0.5B-Instruct-GGUF",
@@ -54,13 +55,18 @@ def parser() -> Parser:
     made.add_config_flags()
     models = made.add_argument_group("models")
     models.add_argument(
-        "--model", type=flags.path, metavar="PATH", help="a model to time beside the draft model (default: the target)"
+        "--model",
+        type=flags.path,
+        metavar="PATH",
+        help="model to time besides the draft model (default: the target that ships)",
     )
     add_options(models, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     add_options(made.add_argument_group("verifier"), ProgramOptions, ["verifier", "api_key"])
     backend = {"words": "engine of both models", "choices": backends(drafters=False)}
     flags.engine_flags(made.add_argument_group("engine"), backend=backend)
-    made.add_argument_group("output").add_argument("--json", action=Switch, help="one JSON object on standard output")
+    made.add_argument_group("output").add_argument(
+        "--json", action=Switch, help="print one JSON object on standard output"
+    )
     return made
 
 

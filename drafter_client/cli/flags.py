@@ -123,7 +123,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     if modes:
         add_options(draft, Options, ["draft_n"])
-    add_options(draft, ProgramOptions, ["branches", "translate", "draft_corpus"])
+    add_options(draft, ProgramOptions, ["branches", "policy", "translate", "draft_corpus"])
     add_options(draft, Options, ["lookup", "lockstep"])
     engine_flags(parser.add_argument_group("engine of the draft model"))
     return draft
@@ -142,19 +142,19 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
     one_or_many = text.add_mutually_exclusive_group()
     one_or_many.add_argument("--prompt", metavar="TEXT", help="text to continue; without it, standard input is read")
     if many:
-        words = "many prompts: one a line, or JSON Lines (*.jsonl)"
+        words = "file with many prompts: one per line, or JSON Lines (*.jsonl)"
         one_or_many.add_argument("--prompt-file", type=path, metavar="FILE", help=words)
     add_options(text, Options)
     chat_flags(text)
     if many:
         prediction = text.add_mutually_exclusive_group()
-        words = "what the text is expected to be: also draft from this, where it fits"
+        words = "the expected text: draft tokens are also taken from it where it fits"
         prediction.add_argument("--prediction", metavar="TEXT", help=words)
-        words = "the same from a file, for example one to be edited"
+        words = "file with the expected text, for example a file that the model edits"
         prediction.add_argument("--prediction-file", type=path, metavar="FILE", help=words)
         group = parser.add_argument_group("many prompts")
         add_options(group, ProgramOptions, ["concurrency"])
-        words = "write results there, as JSON Lines; the same command continues"
+        words = "write the results to this file, as JSON Lines; the same command again resumes an interrupted run"
         group.add_argument("--output", type=path, metavar="FILE", help=words)
 
 
@@ -171,16 +171,23 @@ def option_flags(parser: argparse.ArgumentParser, *titles: str) -> None:
 def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("output")
     group.add_argument("--stats", action=Switch, help="show all metrics at the end, not only the main ones")
-    group.add_argument("--json", action=Switch, help="one JSON object a text on standard output, nothing else there")
     group.add_argument(
-        "--stream", action=Switch, default=True, help="print the text while it comes, not at the end (default: yes)"
+        "--json", action=Switch, help="print one JSON object per text, and nothing else, on standard output"
+    )
+    group.add_argument(
+        "--stream",
+        action=Switch,
+        default=True,
+        help="print tokens as they come, not the text at the end (default: yes)",
     )
     return group
 
 
 def profile_flag(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--profile", type=path, metavar="DIR", help="record the run in this folder; see 'report'")
-    group.add_argument("--profile-text", action=Switch, help="record the text, too, not only the ids of its tokens")
+    group.add_argument(
+        "--profile", type=path, metavar="DIR", help="record the run in this folder; see 'drafter report'"
+    )
+    group.add_argument("--profile-text", action=Switch, help="also record the text, not only its token ids")
 
 
 def path(text: str) -> Path:

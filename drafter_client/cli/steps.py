@@ -37,6 +37,7 @@ from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.policy.experience import DraftingPolicy
 from specpair.speculation.sampling.grammar import given_grammars
 from specpair.speculation.sampling.sampling import SamplingOptions
 
@@ -83,6 +84,7 @@ def pair_of(
             observer=observer or trace,
             memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
             corpus=options.draft_corpus,
+            policy=options.policy or DraftingPolicy,
             patience=options.patience,
             start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
             on_wait=on_wait,

@@ -27,7 +27,6 @@ from specpair.speculation.acceptance.token_details import forced_before
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
-from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP, UNSAID, Mechanisms, RejectionPolicy
 
@@ -216,7 +215,7 @@ class SpeculativeRun:
             bounds.tokens,
             frozenset(self.info.vocabulary.ends),
             estimates,
-            DraftLength(options.draft_n, self.info.max_drafts),
+            self.experience.policy.draft_length(options.draft_n, self.info.max_drafts),
             tree_limits=TreeLimits(self.info.max_tree_leaves, self.info.max_tree_nodes),
             width=self.drafter.width,
             mechanisms=mechanisms,

@@ -43,7 +43,7 @@ class RouterOptions(ServiceOptions):
 
     node: tuple[str, ...] = option(
         (),
-        "address of a verifier, or of a drafter that serves",
+        "address of a verifier or of a 'drafter serve'",
         item=node_url,
         items=tuple,
         group=NODES,
@@ -51,43 +51,45 @@ class RouterOptions(ServiceOptions):
     )
     nodes_file: Path | None = option(
         None,
-        "file with nodes in TOML: tables [[nodes]] with url, and model, weight, hourly_price",
+        "TOML file with nodes: tables [[nodes]] with url, and optionally model, weight, hourly_price",
         usually="none",
         group=NODES,
         placeholder="FILE",
     )
     policy: str = option(
         DEFAULT,
-        "which node a new text goes to; one of your own: module:Class",
+        "how to choose the node for a new text; module:Class names a policy of your own",
         choices=_NamedOrImported(tuple(POLICIES)),
         check=check_policy,
         group=NODES,
     )
     look_every: float = option(
-        LOOK_EVERY, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
+        LOOK_EVERY, "time between two health checks of a node", gt=0, le=60, group=NODES, placeholder="SECONDS"
     )
     node_key: SecretStr | None = option(
         None,
-        "key of the nodes, sent in place of the callers' (or ROUTER_NODE_KEY)",
-        usually="the callers' keys are passed on",
+        "the nodes' API key, sent to them instead of the caller's key (or ROUTER_NODE_KEY)",
+        usually="the caller's key is passed on",
         group=NODES,
         placeholder=KEY,
     )
     register_key: SecretStr | None = option(
         None,
-        "key with which nodes register (or ROUTER_REGISTER_KEY)",
-        usually="none can register",
+        "key that nodes need to register (or ROUTER_REGISTER_KEY)",
+        usually="no node can register",
         group=NODES,
         placeholder=KEY,
     )
-    max_sessions: int = option(65_536, "sessions whose node is remembered; others need asking", ge=1, group=NODES)
+    max_sessions: int = option(
+        65_536, "sessions whose node the router remembers; for others, the router asks the nodes", ge=1, group=NODES
+    )
     api_key: SecretStr | None = option(
-        None, "key that callers must send (or ROUTER_API_KEY)", group=ACCESS, placeholder=KEY
+        None, "API key that callers must send (or ROUTER_API_KEY)", group=ACCESS, placeholder=KEY
     )
     port: int = like(ServiceOptions, "port", default=8090)
     drain: float = option(
         20.0,
-        "how long requests under way may take on after SIGTERM",
+        "how long running requests have to finish after SIGTERM",
         ge=0,
         le=1e6,
         group=SERVICE,
@@ -141,9 +143,10 @@ def flags_parser() -> Parser:
     parser = Parser(
         "specpair router",
         usage="[FLAGS]\nrouter key new | list | revoke   (API keys: 'specpair router key --help')",
-        description="Stand in front of several verifiers, and of drafters that serve: one address, which knows who is "
-        "ready. Every setting but --node is also an environment variable and a key in specpair.toml: --node-key is "
-        "ROUTER_NODE_KEY, and node_key in the table [router]. A flag overrides its variable, a variable the file.",
+        description="Offer several verifiers, or several 'drafter serve', under one address: each text goes to a "
+        "node that is ready. Every setting except --node is also an environment variable and a key in "
+        "specpair.toml: --node-key is ROUTER_NODE_KEY, and node_key in the table [router]. A flag "
+        "overrides the variable, and the variable overrides the file.",
         examples=(
             "specpair router --node http://10.0.0.1:8000 --node http://10.0.0.2:8000",
             "specpair router --nodes-file nodes.toml --policy least_queue_time --host 0.0.0.0 --api-key KEY",

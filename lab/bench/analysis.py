@@ -1,4 +1,4 @@
-"""All that is made of a run's records, as plain data: what the reports show and the JSON file holds."""
+"""Analyses a run's records into plain data, which the reports show and the JSON file holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Equality:
 
     @property
     def sentence(self) -> str:
-        """The same as a sentence."""
+        """The equality as a sentence."""
         said = f"{self.equal} of {self.pairs} texts of {self.side} equal those of {self.baseline}, by prompt and seed"
         return said if self.first is None else f"{said}; the first that differs: {self.first}"
 
@@ -38,7 +38,7 @@ class Equality:
 def equality(
     case: str, side: str, baseline: str, ones: Sequence[MeasuredRequest], others: Sequence[MeasuredRequest]
 ) -> Equality | None:
-    """Compare texts by pairs of requests that did not fail. None: there is no pair with texts."""
+    """Compare the texts of paired requests that did not fail. None: no pair has texts."""
     theirs = {each.pairing: each for each in others if each.text_hash is not None and each.failure is None}
     pairs = [
         (each, theirs[each.pairing])
@@ -73,7 +73,7 @@ FORMAT = "specpair-bench-report-2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """A run in figures. `baseline`: the side that the others are compared with.
+    """The numbers of a run. `baseline`: the side with which the others are compared.
 
     `complete`: whether every request of the run was made; if not, the figures are of those that were.
     """
@@ -87,17 +87,17 @@ class Analysis:
     format: str = FORMAT
 
     def summaries_of(self, case: PreparedCase) -> list[Summary]:
-        """Those of a case, in the order of the sides."""
+        """The summaries of a case, in the order of the sides."""
         return [each for each in self.summaries if each.case == case.name]
 
     def comparison(self, case: str, side: str, measure: str) -> Comparison | None:
-        """That of a side in a case by the measure with the key `measure`; None: there is none."""
+        """The comparison of a side in a case by the measure with key `measure`; None: there is none."""
         wanted = (case, side, measure)
         return next((each for each in self.comparisons if (each.case, each.side, each.measure) == wanted), None)
 
 
 def analyse(results: Results, baseline: str | None = None) -> Analysis:
-    """Make all figures of a run. The order of its records does not matter.
+    """Compute all numbers of a run. The order of its records does not matter.
 
     `baseline`: name of the side that others are compared with; None: the first. Raises BadSide if there is no such.
     """

@@ -1,4 +1,4 @@
-"""What an endpoint takes, as requests for one token before anything is measured find out, and bodies of requests."""
+"""Probes what an endpoint accepts, by requests for one token before the measurement, and makes request bodies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ProbedSide:
-    """A side that answers, and what it takes.
+    """A side that answers, and the requests that it accepts.
 
     `side`: with the model to ask for, and what the endpoint tells of itself.
     `apis`: those that answered, with what the others said in `refusals`.
@@ -44,7 +44,7 @@ def body_of(
     seed: int,
     salt: str = "",
 ) -> Json:
-    """The body of a request. What the side adds comes before all else.
+    """The body of a request. The side's `extra` overrides all other fields.
 
     `text`: of a prompt that is one, at the length that is asked for.
     `answers`: those to the turns before.
@@ -67,7 +67,7 @@ def body_of(
 
 
 def messages_of(case: Case, prompt: Prompt, text: str | None, answers: tuple[str, ...]) -> list[Json]:
-    """The messages of a chat: of a conversation, those up to the turn after `answers`."""
+    """The messages of a chat; of a conversation, the messages up to the turn after `answers`."""
     head = [{"role": "system", "content": case.system}] if case.system is not None else []
     if prompt.messages is not None:
         return [*head, *prompt.messages]
@@ -89,7 +89,7 @@ _NOT_THERE = (404, 405, 501)
 
 
 async def probe(side: Side, client: EndpointClient) -> ProbedSide | None:
-    """What the endpoint of a side takes; None: it refuses the side's `extra`, and the side may lack. Raises BadSide."""
+    """Probe a side's endpoint; None: it refuses the side's `extra`, and the side is optional. Raises BadSide."""
     model, server = await _model(side, client)
     found: dict[Api, Exchange] = {api: await _asked(client, api, model, side.extra) for api in _ASKED}
     failures: dict[Api, RequestFailure] = {api: each.failure for api, each in found.items() if each.failure is not None}
@@ -137,7 +137,7 @@ def chosen_api(case: Case, sides: Sequence[ProbedSide]) -> Api:
 
 
 async def _model(side: Side, client: EndpointClient) -> tuple[str, dict[str, str]]:
-    """The model to ask for, and what the endpoint tells of it."""
+    """The model to request, and the endpoint's entry for it."""
     try:
         response = await client.get("/models")
         listed = response.json()["data"] if response.status_code == 200 else []
@@ -168,7 +168,7 @@ async def _asked(client: EndpointClient, api: Api, model: str, further: Json) ->
 
 
 def _complaint(side: Side, failures: list[RequestFailure]) -> BadSide:
-    """Why a side can answer neither a completion nor a chat."""
+    """The reason why a side answers neither completions nor chats."""
     if all(each.status in _NOT_THERE for each in failures):
         return BadSide(
             f"{side.name} has neither {side.url}/completions nor {side.url}/chat/completions (status "

@@ -1,4 +1,4 @@
-"""A case of load as its file has it. The fields here are the keys of the file."""
+"""The model of a case file: the fields are the keys of the file."""
 
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ class Burst(_Keys):
 
 
 class Due(NamedTuple):
-    """A request of a trace: seconds after the first, and how long its input and output were."""
+    """A request of a trace: seconds after the first request, and the lengths of its input and output."""
 
     seconds: float
     input_tokens: int | None = None
@@ -47,7 +47,7 @@ class TraceFile(_Keys):
 
 
 class Arrival(_Keys):
-    """When requests begin: one of these; with none of them in a closed loop, where a request begins as another ends.
+    """The arrival of requests: one of these. Without any, a closed loop: a request begins as another ends.
 
     `poisson`: requests arrive independently of each other, so many a second on average.
     `bursts`: a burst every so many seconds.
@@ -87,7 +87,7 @@ class Sampling(_Keys):
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
     def fields(self) -> Json:
-        """Those that are given, without the seed."""
+        """The given fields, without the seed."""
         return {name: value for name, value in self if value is not None and name != "seed"}
 
 
@@ -100,7 +100,7 @@ class Slo(_Keys):
 
 
 class Prompt(_Keys):
-    """What one request asks, or one conversation.
+    """The prompt of one request, or of one conversation.
 
     `name`: in records; empty: its number.
     `text`, `messages`, `turns`: one of them. `turns` are what a user says in turn; each is a request, which has the
@@ -132,7 +132,7 @@ class Prompt(_Keys):
         return len(self.turns) if self.turns is not None else 1
 
     def cut_to(self, characters: int | None) -> str:
-        """The text that is sent, with its first `characters`, repeated as often as it takes; None: as it is."""
+        """The text to send, cut to `characters` and repeated as needed; None: unchanged."""
         assert self.text is not None, "a prompt of messages or turns"
         if characters is None:
             return self.before + self.text
@@ -177,15 +177,15 @@ class Case(_Keys):
 
     @property
     def needs_chat(self) -> bool:
-        """Whether it can be asked of an endpoint with chats only."""
+        """Whether the case needs an endpoint with chats."""
         return self.api == "chat" or any(prompt.is_chat for prompt in self.prompts)
 
     @property
     def jobs(self) -> int:
-        """Requests in a repetition, where a conversation counts once."""
+        """The number of requests in a repetition; a conversation counts once."""
         return self.requests if self.requests is not None else len(self.prompts)
 
     @property
     def most_at_once(self) -> int | None:
-        """Jobs under way at most; None: as many as arrive."""
+        """The most jobs under way at once; None: as many as arrive."""
         return self.concurrency or (1 if self.arrival.is_closed else None)

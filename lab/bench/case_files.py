@@ -1,4 +1,4 @@
-"""Reads cases from YAML files: those that ship, and those of a user."""
+"""Reads cases from YAML files: shipped files, and the user's files."""
 
 import fnmatch
 import json
@@ -45,7 +45,7 @@ def read_cases(path: Path) -> list[Case]:
 
 
 def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[Case]:
-    """The cases called so, in that order; without names, all of `own`, or else all that ship.
+    """The cases with these names, in that order; without names, all of `own`, or else all shipped cases.
 
     `names`: `aws-*` stands for all that begin so.
     `own`: files and folders of a user's cases, which come before those that ship.
@@ -92,7 +92,7 @@ def _read(path: Path) -> Case:
 
 
 def _prompts(given: Any) -> Any:
-    """Prompts of which those that are a mere text are written in full."""
+    """Prompts, each as an object: a plain text becomes the key `text`."""
     return [{"text": each} if isinstance(each, str) else each for each in given] if type(given) is list else given
 
 
@@ -119,5 +119,5 @@ def _prompt_file(path: Path) -> list[Prompt]:
 
 
 def _named(path: Path) -> str:
-    """What errors call a file beside that of a case."""
+    """The name in errors of a file that a case refers to."""
     return f"{path}, which a case names,"

@@ -1,4 +1,4 @@
-"""Requests to one endpoint over HTTP: what the chunks of a reply say, and when they came."""
+"""Sends requests to one endpoint over HTTP, and records the chunks of replies with their arrival times."""
 
 import json
 import ssl
@@ -33,7 +33,7 @@ class EventSplitter:
 
 @dataclass
 class Reply:
-    """What the chunks of a reply have said so far.
+    """The content of a reply's chunks so far.
 
     `text`: contents, thoughts, and tool calls as they were written.
     `usage`, `finish`, `speculation`: None until they are told.
@@ -53,7 +53,7 @@ class Reply:
         return "".join(self.parts)
 
     def take(self, data: str) -> bool:
-        """Take the data of an event. Returns whether it brought text. Raises ValueError if it is no chunk."""
+        """Take the data of an event. Returns whether the event had text. Raises ValueError if the data is no chunk."""
         if data == _DONE:
             self.is_whole = True
             return False
@@ -89,7 +89,7 @@ def _message(error: Any) -> str:
 
 
 def speculation_in(chunk: Mapping[str, Any]) -> Speculation | None:
-    """What a chunk tells of draft tokens, in one of three shapes; None: nothing.
+    """A chunk's report of draft tokens, in one of three shapes; None: there is none.
 
     vLLM's and ours, `metrics.speculative_decoding`; ours, `spec_decode`; llama-server's and ours, `timings`.
     """
@@ -131,7 +131,7 @@ class Exchange(NamedTuple):
 
 
 class EndpointClient:
-    """Asks one side's endpoint, many requests at a time. Loopback is never reached through a proxy. Raises BadUrl, and
+    """Sends many requests at a time to one side's endpoint. Loopback bypasses proxies. Raises BadUrl, and
     BadSide where the variable of its key is not set.
 
     `timeout`: seconds that a reply may be silent.
@@ -159,7 +159,7 @@ class EndpointClient:
         )
 
     async def ask(self, api: str, body: Json) -> Exchange:
-        """Send a request and read its reply. `api`: a key of `PATHS`. What goes wrong is in the result."""
+        """Send a request and read its reply. `api`: a key of `PATHS`. The result holds any failure."""
         reply, splitter, chunks = Reply(), EventSplitter(), list[float]()
         headers, failure = httpx.Headers(), None
         request = self._http.build_request("POST", self._side.url + PATHS[api], json=body)
@@ -204,7 +204,7 @@ def _failure(kind: Any, message: str, status: int | None = None) -> RequestFailu
 
 
 def _refused(response: httpx.Response) -> RequestFailure:
-    """The failure of a status of 400 or more, with the message that the body has."""
+    """The failure for a status of 400 or more, with the message in the body."""
     try:
         error = response.json()
         said = _message(error.get("error", error))
@@ -214,7 +214,7 @@ def _refused(response: httpx.Response) -> RequestFailure:
 
 
 def _incomplete(reply: Reply) -> RequestFailure | None:
-    """What is wrong with a reply whose stream is over; None: nothing."""
+    """The failure of a reply whose stream has ended; None: the reply is complete."""
     if reply.error is not None:
         return _failure("error", reply.error)
     if not reply.is_whole and reply.finish is None:

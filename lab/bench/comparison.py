@@ -1,4 +1,4 @@
-"""Which side wins in a case, by how much, and whether that is noise.
+"""Compares sides in a case: which is better, by how much, and whether the difference is noise.
 
 Sides got the same requests, so they are compared by pairs. What is drawn by the bootstrap is a request of the case with
 all its repetitions: repeating a prompt tells more of that prompt and nothing of others.
@@ -41,7 +41,7 @@ Fraction = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A ratio with the bounds between which it lies in LEVEL of all cases. None: too few units for bounds."""
+    """A ratio with its confidence interval at LEVEL. None: too few units for an interval."""
 
     ratio: float
     low: float | None
@@ -49,8 +49,7 @@ class Interval:
 
 
 def paired_ratio(one: Sequence[Fraction], other: Sequence[Fraction]) -> Interval | None:
-    """How many times `other`'s figure `one`'s is. Element i of both is of the same unit, so that units are drawn with
-    both their sides.
+    """The ratio of `one` to `other`. Element i of both is of the same unit, so that units are drawn with both sides.
 
     None: there is no ratio, as there are no units or a sum is 0. The result is the same in every call.
     """
@@ -82,7 +81,7 @@ def paired_ratio(one: Sequence[Fraction], other: Sequence[Fraction]) -> Interval
 
 
 def _parts(one: Sequence[Fraction], other: Sequence[Fraction]) -> Array | None:
-    """Numerators and denominators in rows, (4, units): those above the fraction bar of the ratio, then those below."""
+    """Numerators and denominators of the ratio in rows, shape (4, units): those above the fraction bar first."""
     mine, theirs = (np.array(each, dtype=np.float64).reshape(-1, 2).T for each in (one, other))
     parts = np.array([mine[0], theirs[1], mine[1], theirs[0]])
     return parts if parts.size and bool((parts.sum(axis=1) > 0).all()) else None
@@ -119,7 +118,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The same as a sentence."""
+        """The comparison as a sentence."""
         if self.low is None or self.high is None:
             return f"too few to tell: {self.units} of both sides, {FEWEST} are needed (ratio {times(self.ratio)})"
         bounds = f"{times(self.low)} to {times(self.high)}"
@@ -133,14 +132,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a side did in a case."""
+    """The measured requests of a side in a case."""
 
     side: str
     requests: Sequence[MeasuredRequest]
 
 
 def compare(case: str, one: Sample, baseline: Sample) -> list[Comparison]:
-    """Compare by every measure that both sides have."""
+    """Compare two sides by every measure that both have."""
     found = []
     for measure, fractions in _FRACTIONS.items():
         mine, theirs = fractions(one), fractions(baseline)
@@ -173,7 +172,7 @@ def compare(case: str, one: Sample, baseline: Sample) -> list[Comparison]:
 def _of_requests(
     fraction: Callable[[MeasuredRequest], Fraction | None],
 ) -> Callable[[Sample], Mapping[Hashable, Fraction]]:
-    """Sums of fractions by the request's index, so over its repetitions."""
+    """Fractions summed by the request's index, over its repetitions."""
 
     def of(sample: Sample) -> Mapping[Hashable, Fraction]:
         sums: defaultdict[Hashable, list[Fraction]] = defaultdict(list)
@@ -191,7 +190,7 @@ def _mean_of(measure: Measure) -> Callable[[Sample], Mapping[Hashable, Fraction]
 
 
 def _speed(request: MeasuredRequest) -> Fraction | None:
-    """Tokens and seconds, so that the figure of several requests is that of all their tokens."""
+    """Tokens and seconds, so that the rate of several requests is that of all their tokens."""
     return None if request.tokens_per_second is None else (float(request.tokens_out or 0), request.chunks[-1])
 
 

@@ -4,7 +4,7 @@ from drafter_client.errors import DrafterError
 
 
 class BadBench(DrafterError):
-    """A benchmark cannot be run as it was asked for."""
+    """A benchmark cannot be run as requested."""
 
 
 class BadCase(BadBench):
@@ -12,7 +12,7 @@ class BadCase(BadBench):
 
 
 class BadSide(BadBench):
-    """An endpoint that `drafter bench` is to measure is described wrongly, does not answer, or lacks what is needed."""
+    """An endpoint for `drafter bench` is described wrongly, does not answer, or lacks a needed feature."""
 
 
 class BadRecords(BadBench):

@@ -1,4 +1,4 @@
-"""What is asked in a repetition of a case, in which order sides and cases take turns, and when jobs begin."""
+"""Plans a run: the requests of a repetition, the order of sides and cases, and the start of each job."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ class Job(BaseModel):
 
 
 class PreparedCase(BaseModel):
-    """A case ready to be run: with the API by which all sides are asked, and the jobs of a repetition."""
+    """A case ready to run: the API for all sides, and the jobs of a repetition."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,7 +54,7 @@ class PreparedCase(BaseModel):
 
     @property
     def requests(self) -> int:
-        """How many a repetition has."""
+        """The number of requests in a repetition."""
         return sum(job.requests for job in self.jobs)
 
     def text_of(self, job: Job) -> str | None:
@@ -64,7 +64,7 @@ class PreparedCase(BaseModel):
 
 
 class Fitted(NamedTuple):
-    """How long a prompt's text has to be for a number of tokens."""
+    """The length of a prompt's text for a number of tokens."""
 
     characters: int
     tokens: int
@@ -96,7 +96,7 @@ def jobs_of(case: Case, fitted: Sequence[Fitted | None]) -> tuple[Job, ...]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Jobs that load a side together, without an interruption: throughput is counted over it."""
+    """Jobs that load a side without interruption; throughput is measured over a stretch."""
 
     side: str
     case: PreparedCase
@@ -163,8 +163,8 @@ Run = Callable[[T, float], Awaitable[None]]  # a job, and when it was due
 
 
 async def in_a_loop(jobs: Sequence[T], run: Run[T], at_once: int, clock: Callable[[], float]) -> None:
-    """Closed loop: `at_once` jobs are under way as long as there are more. Raises the first error of a job, which ends
-    the others."""
+    """Closed loop: keep `at_once` jobs under way until all are done. Raises the first error of a job, which ends the
+    others."""
     waiting = iter(jobs)
 
     async def worker() -> None:
@@ -195,7 +195,7 @@ async def as_due(
 
 
 async def _together(works: Sequence[Awaitable[None]]) -> None:
-    """Do all works at once. Raises the first error, which ends the others; they have ended when this returns."""
+    """Run all at once. Raises the first error, after it has ended the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What is measured: each measure's key, name, unit, direction and definition, said once.
+"""The measures: key, name, unit, direction and definition of each.
 
 Definitions are those of aiperf 0.13 and vLLM 0.32 (`vllm bench serve`); docs/bench.md has the names that others
 have for them. Times are those of `MeasuredRequest`, which begin when a request is sent and end with its last chunk that
@@ -16,7 +16,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure of a side in a case."""
+    """A measure of a side in a case."""
 
     key: str
     name: str
@@ -127,7 +127,7 @@ NAMES = {measure.key: measure.name for measure in ALL}
 
 
 def values_of(measure: Measure, requests: Sequence[MeasuredRequest]) -> list[float]:
-    """The values of a measure that is in DISTRIBUTED, of requests that did not fail."""
+    """The values of a measure in DISTRIBUTED, over requests that did not fail."""
     whole = [request for request in requests if request.failure is None]
     if measure is CHUNK_GAP:
         return [gap for request in whole for gap in request.chunk_gaps_ms]

@@ -1,4 +1,4 @@
-"""Measures what is left of a run, stretch by stretch, and shows how far it is."""
+"""Measures the rest of a run, stretch by stretch, and shows its progress."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _SEEDS = 2**53
 
 
 class Measuring:
-    """Measures the rest of a run, and writes each record as soon as it is there.
+    """Measures the rest of a run, and writes each record at once.
 
     `stretches`: what is left to measure: requests that failed, too.
     """
@@ -36,7 +36,7 @@ class Measuring:
         )
 
     async def measure(self, watch: "RunProgress") -> None:
-        """Measure all that has no record yet, or failed. What was measured stays, also if this is cancelled.
+        """Measure all requests that have no record or failed. Records stay, even if this is cancelled.
 
         Raises BadSide where an endpoint is gone.
         """
@@ -57,7 +57,7 @@ class Measuring:
         return time.perf_counter() - self._began
 
     async def _ask(self, watch: "RunProgress", stretch: Stretch, number: int, job: Job, scheduled: float) -> None:
-        """Ask for a job, and record each of its requests as soon as it is over.
+        """Run a job, and record each of its requests as soon as it ends.
 
         `number`: of the stretch. `scheduled`: seconds since the run began.
 
@@ -106,7 +106,7 @@ class Measuring:
             watch.request()
 
     def _told(self, exchange: Exchange) -> dict[str, Any]:
-        """The fields of a record that an exchange tells."""
+        """The fields of a record that come from an exchange."""
         reply, usage = exchange.reply, exchange.reply.usage or {}
         return {
             "chunks": exchange.chunks,
@@ -126,7 +126,7 @@ _REDRAWS = 2.0  # a second: each takes a few milliseconds, in which no chunk's t
 
 
 class RunProgress:
-    """Shows how far a run is: a bar over all requests in a terminal, a line for each repetition elsewhere."""
+    """Shows the progress of a run: a bar over all requests in a terminal, a line for each repetition elsewhere."""
 
     def __init__(self, console: Console, bar: Progress, stretches: Sequence[Stretch], repetitions: int) -> None:
         self._console, self._bar, self._repetitions, self._place = console, bar, repetitions, ""
@@ -146,7 +146,7 @@ class RunProgress:
 
 @contextmanager
 def shown(console: Console, stretches: Sequence[Stretch], repetitions: int) -> Iterator[RunProgress]:
-    """A context that shows the progress of a run on `console`. `stretches`: those that are left."""
+    """A context that shows the progress of a run on `console`. `stretches`: the remaining ones."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     options: dict[str, Any] = {"transient": True, "refresh_per_second": _REDRAWS, "disable": not console.is_terminal}
     with Progress(*columns, console=console, **options) as bar:

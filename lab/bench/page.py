@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, nothing from elsewhere, and a policy that forbids both."""
+"""The report as one HTML file without scripts and external content; a policy forbids both."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _TEXT = 1500  # characters of a text that are shown
 
 
 def page(analysis: Analysis, results: Results) -> str:
-    """The page. `results`: those that the analysis is of, for texts and failures."""
+    """The page. `results`: the analysed results, for texts and failures."""
     cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
     return document(
         f"drafter bench: {tables.title(analysis)}",
@@ -211,7 +211,7 @@ def _definitions() -> Markup:
 
 
 def _anchor(case: PreparedCase) -> str:
-    """A hash: names may hold what an anchor may not."""
+    """An anchor, as a hash: names may hold characters that an anchor must not."""
     return "case-" + sha256(case.name.encode()).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""Before a run is measured: which endpoints answer, which cases they take, how long prompts are, on which machine."""
+"""Prepares a run: probes the endpoints, selects the cases that they accept, fits prompts, describes the machine."""
 
 import json
 import os
@@ -76,7 +76,7 @@ async def probed(sides: Sequence[Side], timeout: float, stack: AsyncExitStack, n
 async def prepared(
     cases: Sequence[Case], sides: Sequence[ProbedSide], note: Note, *, all_needed: bool
 ) -> list[PreparedCase]:
-    """The cases that can be run on all sides, and how. Raises BadSide.
+    """The cases that can run on all sides, prepared. Raises BadSide.
 
     `all_needed`: whether a case that a side cannot run is an error; else it is left out, and `note` is told.
     """
@@ -109,7 +109,7 @@ async def _prepared(case: Case, sides: Sequence[ProbedSide]) -> PreparedCase:
 
 
 async def _tokens_in(text: str, case: Case, api: Api, asked: ProbedSide) -> int:
-    """The tokens that a side reads in a prompt of this text, with those of a chat's template. Raises BadSide."""
+    """The number of tokens that a side counts in a prompt of this text, with its chat template. Raises BadSide."""
     body = body_of(case, Prompt(text=text), asked, api=api, text=text, max_tokens=1, seed=0)
     exchange = await asked.client.ask(api, body)
     count: Any = (exchange.reply.usage or {}).get("prompt_tokens")
@@ -139,14 +139,14 @@ def described(options: BenchOptions, asked: str, cases: Sequence[PreparedCase], 
 
 
 def asked_of(options: BenchOptions, sides: Sequence[Side], cases: Sequence[Case]) -> str:
-    """A hash of what was asked for: two commands with the same one are of one run."""
+    """A hash of the requested run: two commands with the same hash are of one run."""
     wanted = [options.repetitions, options.warm_up, options.seed, options.texts]
     said = [*map(asdict, sides)], [case.model_dump(mode="json") for case in cases], wanted
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def machine() -> dict[str, str]:
-    """`cpu`, `cores`, `memory_gib`, `system`, `python`; without those that the system does not tell."""
+    """`cpu`, `cores`, `memory_gib`, `system`, `python`, without values that the system does not report."""
     memory = ""
     with suppress(ValueError, OSError, AttributeError):  # where there is no sysconf, or it lacks these names
         memory = f"{total_bytes() / 2**30:.1f}"

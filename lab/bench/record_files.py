@@ -20,8 +20,8 @@ _RUN, _RECORD = TypeAdapter(Run), TypeAdapter(MeasuredRequest)
 
 
 def read_results(folder: Path) -> Results:
-    """The results in the folder of a run, complete or not. A last line that was cut off is left out. Of a request that
-    was made twice, by a run that went on, the later counts. Raises BadRecords."""
+    """The results in the folder of a run, complete or not. A truncated last line is left out. Of a request that a
+    resumed run repeated, the later record counts. Raises BadRecords."""
     run, path = read_run(folder), folder / RECORDS
     with _errors_named(path):
         records, _ = parse_records(path.read_bytes() if path.exists() else b"", str(path))
@@ -29,7 +29,7 @@ def read_results(folder: Path) -> Results:
 
 
 def read_run(folder: Path) -> Run:
-    """What a run was to measure. Raises BadRecords."""
+    """The plan of a run. Raises BadRecords."""
     path = folder / RUN
     if not path.is_file():
         raise BadRecords(f"{folder} is no folder of 'drafter bench': it has no {RUN}")
@@ -92,7 +92,7 @@ class RecordsWriter:
                 raise
 
     def add(self, record: MeasuredRequest) -> None:
-        """Write a record at once, so that it outlives this process."""
+        """Write and flush a record at once."""
         line = encode_record(record)
         with _errors_named(self._path):
             while line:
@@ -104,7 +104,7 @@ class RecordsWriter:
 
 
 def write_run(folder: Path, run: Run) -> None:
-    """Make the folder of a new run. Raises BadRecords, also where there is a run already."""
+    """Make the folder of a new run. Raises BadRecords, also if the folder has a run already."""
     path = folder / RUN
     with _errors_named(path):
         folder.mkdir(parents=True, exist_ok=True)

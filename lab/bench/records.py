@@ -1,4 +1,4 @@
-"""What `drafter bench` measured: the contract between measuring and all that reads its results.
+"""The records of `drafter bench`: the contract between the measurement and the readers of its results.
 
 A run is a folder with two files. `run.json` says what was asked of whom, on which machine (`Run`). `records.jsonl` has
 a line for each request (`MeasuredRequest`), in the order in which they ended. `record_files` reads and writes them.
@@ -19,7 +19,7 @@ FORMAT = "specpair-bench-2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """What a reply told of its draft tokens. None: the endpoint does not tell.
+    """A reply's report of its draft tokens. None: the endpoint reports none.
 
     `drafted`, `accepted`: draft tokens that were judged, and those of them that were kept.
     `rounds`: passes of the target over a draft.
@@ -32,7 +32,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFailure:
-    """Why a request has no whole text.
+    """The reason why a request has no complete text.
 
     `kind`: `status` (an HTTP status of 400 or more), `unreachable`, `timeout`, `cut` (the stream ended early), `error`
         (an error within the stream), `protocol` (the reply is no stream of completions), `skipped` (not sent: an
@@ -92,7 +92,7 @@ class MeasuredRequest:
 
     @property
     def pairing(self) -> tuple[str, int, int]:
-        """What the sides have in common: case, repetition, index."""
+        """The key shared by all sides: case, repetition, index."""
         return self.case, self.repetition, self.index
 
     @property
@@ -130,8 +130,7 @@ class MeasuredRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """An endpoint that is measured, under a name. Keys are in no record: `api_key_variable` names the variable that
-    holds one.
+    """A named endpoint that is measured. Records hold no keys: `api_key_variable` names the variable with the key.
 
     `url`: its base, with `/v1` or whatever stands before `/completions`.
     `model`: as it is asked for. None: the first that the endpoint lists.
@@ -153,7 +152,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run measures. A run that goes on after an interruption has the same one.
+    """The plan of a run. A run resumed after an interruption has the same plan.
 
     `begun`: UTC, in ISO 8601. `begun_unix`: the same in seconds, the zero of the run's clock.
     `timeout`, `texts`: as the options of the command.
@@ -178,14 +177,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A run with its records so far. `requests`: without those for warming up."""
+    """A run with its records so far. `requests`: without the warm-up."""
 
     run: Run
     requests: Sequence[MeasuredRequest]
 
     @property
     def requests_wanted(self) -> int:
-        """How many requests the whole run has."""
+        """The number of requests in the whole run."""
         return len(self.run.sides) * self.run.repetitions * sum(case.requests for case in self.run.cases)
 
     @property

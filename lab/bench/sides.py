@@ -19,7 +19,7 @@ MODES = ("off", "remote", "fused", "auto")  # of `speculative` in a request
 
 
 def key_of(side: Side, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What is sent as the bearer token; None: nothing. Raises BadSide where the variable is not set."""
+    """The bearer token; None: none is sent. Raises BadSide if the variable is not set."""
     variable = side.api_key_variable
     if variable is None:
         return None
@@ -81,7 +81,7 @@ def _named(given: str) -> tuple[str, str]:
 
 
 def _by_side(flag: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The value of each side. One that names its side comes before one for all."""
+    """The value for each side. A value that names its side overrides a value for all."""
     all_sides, by_name = {}, {}
     for each in given:
         name, equals, value = each.partition("=")
@@ -105,7 +105,7 @@ def _object(text: str) -> Json:
 
 
 def _price(text: str) -> float | None:
-    """The price of an hour. None: it is 0, which stands for one that is not known."""
+    """The price of an hour. None: unknown, given as 0."""
     try:
         price = float(text)
     except ValueError:

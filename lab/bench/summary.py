@@ -1,4 +1,4 @@
-"""One side in one case, in numbers."""
+"""Summarises the requests of one side in one case."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Distribution:
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
-    """None: there are no values."""
+    """Mean and percentiles; None: there are no values."""
     if not values:
         return None
     # Sorted, so that the sum is the same in whatever order the values come.
@@ -52,7 +52,7 @@ def by_stretch(requests: Sequence[MeasuredRequest]) -> list[list[MeasuredRequest
 
 
 def seconds_under_load(stretch: Sequence[MeasuredRequest]) -> float:
-    """From the first request's sending to the last one's end. `stretch`: one request at least."""
+    """Seconds from the sending of the first request to the end of the last. `stretch`: at least one request."""
     return max(each.started + each.ended for each in stretch) - min(each.started for each in stretch)
 
 
@@ -119,7 +119,7 @@ def summarise(case: Case, side: Side, requests: Sequence[MeasuredRequest]) -> Su
 
 
 def _is_good(request: MeasuredRequest, slo: Slo) -> bool:
-    """Whether a request kept every bound. One that failed, or lacks a figure that has a bound, did not."""
+    """Whether a request kept every bound. A request that failed, or lacks a bounded value, did not."""
     return request.failure is None and all(
         bound is None or ((value := getattr(request, name)) is not None and value <= bound) for name, bound in slo
     )

@@ -43,15 +43,15 @@ def load(prepared: PreparedCase) -> str:
 
 
 def _listed(fields: Mapping[str, Any]) -> str:
-    """Fields with their values, also those of a field that has fields of its own."""
+    """Fields with their values, nested fields included."""
     return ", ".join(
         f"{key} {_listed(value) if isinstance(value, Mapping) else value}" for key, value in fields.items()
     )
 
 
 def verdicts(analysis: Analysis, case: PreparedCase) -> list[str]:
-    """What the comparisons of a case say, as sentences: for each side first what differs, then what does not;
-    equality of texts last."""
+    """The comparisons of a case as sentences: for each side the differences, then the equal measures; equality of texts
+    last."""
     compared = [
         said
         for side in analysis.run.sides
@@ -64,7 +64,7 @@ def verdicts(analysis: Analysis, case: PreparedCase) -> list[str]:
 
 
 def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What the comparisons of one side in one case say."""
+    """The comparisons of one side in one case, as sentences."""
     unclear, few = [], []
     for each in comparisons:
         name = measures.NAMES[each.measure]
@@ -93,7 +93,7 @@ def sides(analysis: Analysis, case: PreparedCase) -> Table:
 
 
 def endpoints(analysis: Analysis) -> Table:
-    """What each side is: a row for each."""
+    """The endpoints: a row for each side."""
     rows = tuple(
         (
             side.name + (" (baseline)" if side.name == analysis.baseline else ""),

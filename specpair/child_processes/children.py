@@ -1,4 +1,4 @@
-"""Runs a program that ends as soon as its parent process has ended, however that ended.
+"""Runs a program that ends as soon as its parent process has ended, even if the parent crashed.
 
     python -m specpair.child_processes.children FD -m MODULE [ARGUMENT …]
     python -m specpair.child_processes.children FD -c CODE [ARGUMENT …]
@@ -40,7 +40,7 @@ def _end_when_asked(signals: int, program: "subprocess.Popen[bytes]") -> None:
 
 
 def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> int:
-    """Run a program that SIGTERM ends, too. Returns its status.
+    """Run a program, and have SIGTERM end it. Returns its exit status.
 
     A thread reads the signals from a pipe. A handler alone would be too late for a signal that comes just before this
     thread begins to wait: it runs when the wait is over.

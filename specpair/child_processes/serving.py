@@ -28,7 +28,7 @@ _LAST_LINES = 30
 
 
 class NotUp(RuntimeError):
-    """A server did not answer; the message has the last lines of its log."""
+    """A server did not answer. The message quotes the last lines of its log."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""A child process that answers requests, one after the other: for work that may never end or take all memory, which
-only the end of a process ends for sure.
+"""A child process that answers requests one by one: for work that may never end or take all memory, and which
+only killing the process stops.
 
 The child is a module that calls `specpair.child_processes.worker.serve`. It ends with this process."""
 
@@ -44,8 +44,7 @@ def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
 
 
 def _watch(works: threading.Event, parent: int) -> None:
-    """End this process during an answer when its parent is gone, or it takes too much memory: not every system keeps to
-    the limit."""
+    """End this process if its parent is gone or it takes too much memory: not every system enforces the limit."""
     while memory() <= MEMORY:
         works.wait()
         if os.getppid() != parent:
@@ -55,7 +54,7 @@ def _watch(works: threading.Event, parent: int) -> None:
 
 
 def memory() -> int:
-    """Bytes of memory that this process has; the most that it has had where the system tells that only; 0: neither.
+    """Bytes of memory that this process uses. Some systems report the peak only, some nothing (0).
 
     Linux counts the most from the parent's on, which may hold a large model.
     """
@@ -70,7 +69,7 @@ def memory() -> int:
 
 
 class Unanswered(Exception):
-    """The child was killed since it took too long (`late`), or it ended."""
+    """The child took too long and was killed (`late`), or it ended."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -78,7 +77,7 @@ class Unanswered(Exception):
 
 
 class Worker:
-    """A child process, which is started for the first request and after each one that it did not answer.
+    """A child process. The first request starts the child, and so does a request after an unanswered one.
 
     Thread-safe: one request at a time.
     """
@@ -93,7 +92,7 @@ class Worker:
         self._killed: finalize[..., Worker] | None = None  # ends the child with this object
 
     def start(self) -> None:
-        """Start the child, if there is none, and wait until it is ready. Raises Unanswered."""
+        """Start the child unless it runs, and wait until it is ready. Raises Unanswered."""
         with self._lock:
             self._running()
 
@@ -104,7 +103,7 @@ class Worker:
             return self._exchange(written(request), seconds)
 
     def end(self) -> None:
-        """End the child, once it has answered. A later request starts another one."""
+        """End the child once it has answered. A later request starts another child."""
         with self._lock:
             self._end()
 

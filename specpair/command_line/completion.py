@@ -23,8 +23,8 @@ def parser(program: str) -> Parser:
     made = Parser(
         f"{program} completion",
         usage=" | ".join(SHELLS),
-        description=f"Print completions of {program}'s commands, flags and values for a shell, which a line in its "
-        "start-up file, or a file in one of its folders, takes.",
+        description=f"Print completions of {program}'s commands, flags and values for a shell. The examples show "
+        "where each shell reads them.",
         examples=(
             f"source <({program} completion bash)      # in ~/.bashrc",
             f"source <({program} completion zsh)       # in ~/.zshrc, behind compinit",
@@ -53,7 +53,7 @@ def script(shell: str, parsers: Parsers) -> str:
 
 
 def _with_commands(path: str, parsers: Parsers) -> argparse.ArgumentParser:
-    """The parser of a command, and below it those of its commands, as argparse and shtab have them."""
+    """The parser of a command with the parsers of its subcommands, as argparse and shtab expect them."""
     own = parsers[path]()
     made = argparse.ArgumentParser(path, description=own.description, add_help=False)
     below = [each for each in parsers if each.rpartition(" ")[0] == path]
@@ -70,7 +70,7 @@ def _with_commands(path: str, parsers: Parsers) -> argparse.ArgumentParser:
 
 
 def _completed(action: argparse.Action) -> argparse.Action:
-    """The action with what completes its value: the choices of its option, files or folders."""
+    """The action with completions of its value: the choices of its option, files or folders."""
     option = option_of(action)
     if not action.choices and option is not None and option.choices:
         action.choices = option.choices

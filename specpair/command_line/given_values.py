@@ -1,4 +1,4 @@
-"""Settings as a user writes them: lists of numbers, paths, names; and what an error advises for a misspelt name."""
+"""Reads settings as users write them: lists of numbers, paths, names. Suggests the name for a misspelt one."""
 
 import difflib
 import os
@@ -38,7 +38,7 @@ def path(text: str) -> Path:
 
 
 def advice(name: str, known: Iterable[str], *, shown: Callable[[str], str] = str, listed: bool = True) -> str:
-    """The end of an error's sentence about a name that is none of `known`.
+    """The advice that ends an error about a name that is not in `known`.
 
     `; did you mean NAME?` where one of them is close, else `; choose one of A, B, C`.
     `shown`: how a known name is written.
@@ -52,7 +52,7 @@ def advice(name: str, known: Iterable[str], *, shown: Callable[[str], str] = str
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that is closest to `name`, or None if none is close. Ignores leading dashes and case.
+    """The name in `known` that is closest to `name`; None if no name is close. Ignores leading dashes and case.
 
     A known name is close if few typing mistakes separate the two, or if `name` is its beginning or a whole
     word of it (`temp` for `temperature`, `key` for `api-key`). The name with the fewest mistakes wins, else the

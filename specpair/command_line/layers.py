@@ -1,4 +1,4 @@
-"""A program's settings by layers: flags override variables of the environment, those the file, the file the defaults.
+"""A program's settings in layers: flags override environment variables, these the file, the file the defaults.
 
 Each value knows by which name its user gave it.
 """
@@ -28,7 +28,7 @@ from specpair.options.option import AUTO, Option
 
 
 class Layer(NamedTuple):
-    """The settings that were given in one place."""
+    """The settings from one source: flags, variables or file."""
 
     kind: Literal["flag", "variable", "key"]  # what gives a setting there; `key`: of the file
     values: Mapping[str, Any]  # by setting
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
 
 
 class Names:
-    """The settings of one end. Its variables begin with the table's name in capitals.
+    """The names of a program's settings. Its variables begin with the table's name in capitals.
 
     `settings`: options by their present names.
     `former`: settings by a name that they had before.
@@ -59,7 +59,7 @@ class Names:
         return f"{self.table}_{setting}".upper()
 
     def present(self, layer: Layer) -> Layer:
-        """The layer with each setting under the name that it has now. Raises SettingsError for one with both names."""
+        """The layer with old names of settings replaced. Raises SettingsError for a setting with both names."""
         given = {now: name for name, now in self.former.items() if name in layer.values}
         for now, name in given.items():
             if now in layer.values:
@@ -100,7 +100,7 @@ def first_path(layers: Sequence[Layer], setting: str) -> Path | None:
 
 
 class LayeredSettings(BaseModel):
-    """Settings that know where each value came from. Without `from_layers`, they are what the arguments say."""
+    """Settings that know the source of each value. Without `from_layers`, the arguments give the values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), hide_input_in_errors=True)
     _given: dict[str, tuple[str, str]] = PrivateAttr(default_factory=dict)  # kind and name of those that are set
@@ -108,7 +108,7 @@ class LayeredSettings(BaseModel):
 
     @classmethod
     def from_layers(cls, layers: Sequence[Layer]) -> Self:
-        """The settings that `layers` say, the first of which override the others. Raises SettingsError."""
+        """The settings in `layers`, the first of which override the others. Raises SettingsError."""
         values: dict[str, Any] = {}
         places: dict[str, tuple[str, str]] = {}
         for layer in reversed(layers):
@@ -134,7 +134,7 @@ class LayeredSettings(BaseModel):
         return name
 
     def key(self, name: str) -> str:
-        """The name by which errors call a setting: that of the flag, variable or key by which it was given."""
+        """The name by which errors call a setting: its flag, variable or key, whichever set the value."""
         return self._given[name][1] if name in self._given else self.usual_key(name)
 
     def lasting(self, name: str) -> bool:
@@ -151,7 +151,7 @@ class LayeredSettings(BaseModel):
         return f"{self.key(name)}{between}{getattr(self, name)}"
 
     def origin(self, name: str) -> str:
-        """Where the value of a setting came from, for people to read."""
+        """The source of a setting's value, for people to read."""
         if name not in self._given:
             return "default"
         kind, key = self._given[name]
@@ -168,7 +168,7 @@ S = TypeVar("S", bound=LayeredSettings)
 
 
 def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
-    """A model like `base` that has the options, which are by setting, as its fields."""
+    """A model like `base` with the options, named by setting, as its fields."""
     fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
     return create_model(base.__name__, __base__=base, **fields)
 
@@ -190,7 +190,7 @@ def _field(option: Option) -> tuple[Any, Any]:
 
 
 def settings_table(names: Iterable[str], settings: Sequence[LayeredSettings]) -> str:
-    """A line for each of `names` that one of `settings` has, in the order of `names`."""
+    """A line for each name of `names` that is in `settings`, in the order of `names`."""
     rows = [("setting", "value", "from")]
     for name in names:
         for each in settings:
@@ -215,7 +215,7 @@ UNKNOWN_KEY = "unknown_key"  # the type of the error, whose context has the `key
 
 
 class KnownKeys(BaseModel):
-    """An object of a file or a request, whose errors name a key that it has not, and say which was meant."""
+    """An object of a file or a request. Errors name an unknown key and suggest the right key."""
 
     model_config = ConfigDict(extra="forbid")
 

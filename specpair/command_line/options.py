@@ -1,4 +1,4 @@
-"""Options on the command line: the flags that are made from their fields, and how their texts are read."""
+"""Makes command-line flags from the fields of options, and reads their values."""
 
 import argparse
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +14,7 @@ _READERS: dict[Any, Callable[[str], Any]] = {Path: path, tuple: ascending}
 
 
 def read(option: Option, text: str) -> Any:
-    """The value in `text`; `AUTO` stays. Raises ValueError, which says what is wrong."""
+    """The value in `text`; `AUTO` stays. Raises ValueError with the reason."""
     if option.about.auto and text == AUTO:
         return text
     if option.about.item is not None:
@@ -66,7 +66,7 @@ def _number(option: Option, text: str) -> float:
 
 
 def flag_reader(option: Option) -> Callable[[str], Any]:
-    """`read` as argparse wants it: it raises ArgumentTypeError."""
+    """`read` for argparse: raises ArgumentTypeError."""
 
     def read_flag(text: str) -> Any:
         try:
@@ -78,20 +78,20 @@ def flag_reader(option: Option) -> Callable[[str], Any]:
 
 
 def given(cls: type, settings: Any) -> dict[str, Any]:
-    """The values of the options of `cls` for which there are attributes in `settings`: parsed flags, or settings."""
+    """The values of the options of `cls` that `settings` (parsed flags, or settings) has as attributes."""
     options = {name: each for name, each in options_of(cls).items() if hasattr(settings, each.setting)}
     return {name: value_of(each, getattr(settings, each.setting)) for name, each in options.items()}
 
 
 def value_of(option: Option, value: Any) -> Any:
-    """The value of an option whose flag or setting has this one."""
+    """The value of an option by the value of its flag or setting."""
     if option.about.items is not None:
         return option.about.items(value)
     return None if option.about.auto and value == AUTO else value
 
 
 def add_options(group: Any, cls: type, names: Collection[str] | None = None, **others: Mapping[str, Any]) -> None:
-    """Add the flags of options of `cls` to an argument group: those in `names`, or of the group's title if it is None.
+    """Add the flags of options of `cls` to an argument group: those in `names`; None: those under the group's title.
 
     Flags that are settings, too, give the text that was given: what makes the settings reads it.
     `others`: by name, what a flag says in another way than its option: keys of `About`, and `default`.
@@ -131,13 +131,13 @@ def _placeholder(option: Option) -> str:
 
 
 def option_of(action: argparse.Action) -> Option | None:
-    """The option whose flag this is; None: it is another flag."""
+    """The option of this flag; None: the flag has no option."""
     found: Option | None = getattr(action, "option", None)
     return found
 
 
 def shown_default(value: Any) -> str:
-    """A default as one would write it behind the flag; empty: there is none."""
+    """A default as written behind the flag; empty: there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or value in ("", (), {}):

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ _WORDS = {
 
 
 class OneOf(tuple[str, ...]):
-    """Choices that help and errors list. Those in `hidden` are accepted, too, but not listed.
+    """Choices that help and errors list. Choices in `hidden` are accepted but not listed.
 
     `further` gives more, which errors list. It is called only for a value that is none of the others: it may take long.
     """
@@ -73,10 +74,11 @@ class Parser(argparse.ArgumentParser):
             "--config",
             metavar="FILE",
             type=home,
-            help=f"file with settings (default: {VARIABLE}, else {FILE} in the working folder, if there is one)",
+            help=f"settings file (default: the file in the variable {VARIABLE}, else {FILE} in the working "
+            f"folder, if it exists)",
         )
         self.add_argument(
-            "--print-config", action="store_true", help="show each setting with the place it came from, and exit"
+            "--print-config", action="store_true", help="show each setting and where its value came from, and exit"
         )
 
     def parse(self, given: Sequence[str], optional: Collection[str] = ()) -> argparse.Namespace:
@@ -91,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         return argparse.Namespace(**{name: value for name, value in vars(options).items() if value is not _ABSENT})
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help. Raises OSError, which argparse's own drops."""
+        """Print the help. Raises OSError, which argparse would drop."""
         print(self.format_help(), end="", file=file)
 
     def actions(self) -> list[argparse.Action]:
@@ -99,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         return [action for group in self._action_groups for action in group._group_actions]
 
     def _written_out(self, given: Sequence[str]) -> list[str]:
-        """The arguments, where a switch with its word is one argument without a word. Refuses unknown flags."""
+        """The arguments, with each switch and its word joined to one flag. Refuses unknown flags."""
         known = self._option_string_actions
         written: list[str] = []
         before = ""  # the argument before
@@ -144,7 +146,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def _of_prompts(self) -> str:
-        """What to say to a word that may be a prompt."""
+        """The error for a word that may be a prompt."""
         return ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -174,14 +176,14 @@ def meaning(action: argparse.Action) -> str:
 
 
 def placeholder(action: argparse.Action) -> str:
-    """What stands for the value of a flag in its help, or for an argument; empty: the flag takes no value."""
+    """The placeholder in the help for a flag's value or an argument; empty: the flag takes no value."""
     if action.nargs == 0:
         return ""
     return str(action.metavar or action.dest) if action.choices is None else "{" + ",".join(action.choices) + "}"
 
 
 def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
-    """What is wrong with a value that is none of the known ones, `OneOf` or others; None: it is one."""
+    """The error for a value that is not among the choices, `OneOf` or others; None: the value is a choice."""
     if value in known:  # also one that `OneOf` does not list
         return None
     choices = [str(choice) for choice in known]
@@ -191,7 +193,7 @@ def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
 
 
 class Switch(argparse.Action):
-    """A flag that is yes or no: `--name`, `--no-name`, `--name yes`, `--name=no`. argparse sees none of the words."""
+    """A yes-or-no flag: `--name`, `--no-name`, `--name yes`, `--name=no`. argparse never sees the words."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str, default: bool | None = False) -> None:
         """`default`: None for a flag that has no value unless it is given."""
@@ -202,13 +204,13 @@ class Switch(argparse.Action):
         setattr(options, self.dest, not str(option).startswith("--no-"))
 
     def spelled(self, flag: str, word: str) -> str:
-        """`flag`, or its contrary if `word`, one of `_WORDS`, says no."""
+        """`flag`, or its negation if `word`, one of `_WORDS`, means no."""
         said = _WORDS[word.casefold()]
         return self.option_strings[(flag == self.option_strings[0]) is not said]
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked for: that takes longer than parsing."""
+    """Looks up the version only when asked for: the look-up takes longer than parsing."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
@@ -227,4 +229,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(_EXAMPLES):
             return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+        return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # flags stay whole

@@ -1,4 +1,4 @@
-"""Where settings come from beside flags: variables of the environment, and the file `specpair.toml`.
+"""The sources of settings besides flags: environment variables, and the file `specpair.toml`.
 
 The file has a table for each program. Its values are passed on as text, so that a value means the same there as in a
 variable of the environment.
@@ -26,7 +26,7 @@ TABLES = tuple(PROGRAMS)
 
 
 def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The variables that begin with `prefix`: those of known names, without it, and the names of all others.
+    """The variables that begin with `prefix`: the known ones, without the prefix, and the names of all others.
 
     `known`: names that the program reads, without the prefix, in capitals.
 
@@ -50,7 +50,7 @@ def variables(prefix: str, known: Collection[str], environment: Mapping[str, str
 
 
 class ConfigFile(NamedTuple):
-    """The settings of one end in a file."""
+    """A program's settings in a file."""
 
     path: Path  # absolute
     values: dict[str, str]  # by key; relative paths are relative to the file's folder

@@ -1,5 +1,5 @@
-"""Starts a program so that Ctrl-C during its imports ends it at once and silently, and a missing package or an output
-that cannot be written in one line.
+"""Starts a program. Ctrl-C during its imports ends it at once and silently. A missing package, or an output
+that cannot be written, is an error of one line.
 
 Python's own handler would raise KeyboardInterrupt within an import and print a traceback. Therefore each entry module
 is small: it imports this module first, which then imports the program itself."""
@@ -48,7 +48,7 @@ def run(program: str, name: str) -> int:
 
 
 def _written(name: str, work: Callable[[], int]) -> int:
-    """Do `work`, and write all of its output. Returns the exit status of `work`, or that of a lost output."""
+    """Do `work`, and write all of its output. Returns the exit status of `work`, or the status for lost output."""
     try:
         try:
             status = work()
@@ -86,7 +86,7 @@ def open_streams() -> None:
 
 
 def die_by_interrupts() -> None:
-    """From now on SIGINT ends the process, unless the process ignores it. Call in the main thread only."""
+    """From now on SIGINT ends the process unless the process ignores SIGINT. Call in the main thread only."""
     global _default_action
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -111,7 +111,7 @@ def keep_loaded_objects() -> None:
 
 
 class _Ended(BaseException):
-    """A signal wants the program to end; raised in the main thread. The argument is its number."""
+    """A signal asks the program to end; raised in the main thread. The argument is the signal's number."""
 
 
 def run_interruptible(work: Callable[[], T], interrupted: Callable[[], None]) -> T:

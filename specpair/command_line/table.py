@@ -1,4 +1,4 @@
-"""Tables: cells of text, figures in them, and how a terminal shows them."""
+"""Tables of text and numbers, and how a terminal shows them."""
 
 import sys
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of text. The first column is to the left, the others hold figures."""
+    """Cells of text. The first column is left-aligned, the others hold numbers."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def figure(value: float | None) -> str:
-    """A figure with three significant digits or more."""
+    """A number with three significant digits or more."""
     if value is None:
         return NOTHING
     if value == 0 or abs(value) >= 100:
@@ -40,7 +40,7 @@ def harmless(value: Any) -> Any:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Where the terminal has no room for all columns, the others stand below, each time with the first column. Control
+    """Print a table. Columns for which the terminal has no room are printed below, again with the first column. Control
     characters are escaped."""
     cells = [[one_line(cell) for cell in row] for row in (table.headings, *table.rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(table.headings))]
@@ -54,8 +54,8 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def columns_in(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Which columns stand beside each other where there are `room` characters: as many as fit, and in each part the
-    first column and one other at least.
+    """The columns of each printed part where a line has `room` characters: as many as fit, at least the first column
+    and one other.
 
     `widths`: in characters, of all columns. Two stand behind each column, one before the first.
     """
@@ -71,5 +71,5 @@ def columns_in(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def standard_output() -> Console:
-    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
+    """Standard output, as wide as the terminal. Output to a file or a pipe has room for all columns."""
     return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)

@@ -26,7 +26,7 @@ from specpair.options.option import option
 
 @dataclass(frozen=True, slots=True)
 class CorpusState:
-    """What a corpus holds, and how far its indexing is."""
+    """The contents of a corpus, and the progress of its indexing."""
 
     files: int
     tokens: int
@@ -53,7 +53,7 @@ _log = logging.getLogger("specpair.corpus")
 
 
 class BadCorpus(ValueError):
-    """A draft corpus that cannot be used, with the reason and what to do."""
+    """A draft corpus cannot be used. The message has the reason and the remedy."""
 
 
 def paths_of(text: str) -> tuple[Path, ...]:
@@ -62,7 +62,7 @@ def paths_of(text: str) -> tuple[Path, ...]:
 
 
 def checked(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """The same paths. Raises BadCorpus if there is nothing at one of them, or it cannot be read."""
+    """The same paths. Raises BadCorpus if a path does not exist or cannot be read."""
     for path in paths:
         if not path.exists():
             raise BadCorpus(f"no such file or folder: {path}")
@@ -97,7 +97,7 @@ class DraftCorpus:
         self._thread.start()
 
     def close(self) -> None:
-        """End the indexing, which the next process goes on with."""
+        """End the indexing. The next process resumes it."""
         with self._lock:
             self._closed.set()
             if self._process is not None:
@@ -106,13 +106,13 @@ class DraftCorpus:
         self._thread.join()
 
     def lookup(self) -> CorpusLookup:
-        """The lookup of a text that begins now."""
+        """A lookup for a text that begins now."""
         self._wanted.set()
         return CorpusLookup(self._searched(), self._size)
 
     @property
     def state(self) -> CorpusState:
-        """What the corpus holds now."""
+        """The state of the corpus now."""
         states = [store.state() for store in self._stores]
         files, tokens, waiting = (
             sum(getattr(each, name) for each in states) for name in ("files", "tokens", "waiting")
@@ -121,11 +121,11 @@ class DraftCorpus:
         return CorpusState(files, tokens, dict(skipped), waiting, not self._idle.is_set(), self._failure)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is being indexed. Returns whether that is so."""
+        """Wait until the indexing has ended. Returns whether it has."""
         return self._idle.wait(seconds)
 
     def _searched(self) -> list[SuffixArray]:
-        """The arrays of all segments that there are now."""
+        """The suffix arrays of all present segments."""
         with self._lock:
             for number, store in enumerate(self._stores):
                 if (changed := store.changed()) == self._seen[number]:
@@ -143,7 +143,7 @@ class DraftCorpus:
             return [*self._arrays.values()]
 
     def _keep_up_to_date(self) -> None:
-        """Run the indexing once, and again for texts that begin a while later."""
+        """Run the indexing once, then again for texts that begin later."""
         places = [str(each) for at, store in enumerate(self._stores) for each in (store.folder, self._roots[at])]
         while not self._closed.is_set():
             self._idle.clear()
@@ -194,7 +194,7 @@ class DraftCorpora:
         self._corpora: dict[str, DraftCorpus] = {}  # by fingerprint of the vocabulary
 
     def of(self, vocabulary: Vocabulary) -> DraftCorpus | None:
-        """The corpus in the tokens of a vocabulary, opened if it is not; None: there is none. Raises BadCorpus."""
+        """The corpus in the tokens of a vocabulary, opened if needed; None: there is no corpus. Raises BadCorpus."""
         if not self._paths:
             return None
         assert self._cache is not None
@@ -216,8 +216,8 @@ class CorpusOptions:
 
     draft_corpus: tuple[Path, ...] = option(
         (),
-        "files and folders of yours, as a repository, from which draft tokens are looked up, too: they are indexed in "
-        "the background and stay on this machine; of several, with commas",
+        "your own files and folders, such as a repository, separated by commas: draft tokens are also "
+        "looked up in them; they are indexed in the background and stay on this machine",
         usually="none",
         reads=paths_of,
         group="drafting",

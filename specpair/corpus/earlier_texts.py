@@ -1,4 +1,4 @@
-"""The latest texts of a process as a source of drafts: what was written once is often written again, at least in part.
+"""The latest texts of a process as a source of drafts: texts often repeat parts of earlier texts.
 
 A prompt need not hold it: an answer that is asked for anew, one of many like prompts, a tool's output that was left out
 of a long conversation. The texts stay in the memory of this process. Each is found by texts of its own scope only: of
@@ -27,7 +27,7 @@ Scope = tuple[Hashable, Hashable]  # owner and salt
 
 
 class _Indexed(NamedTuple):
-    """Some texts, the latest last, and where their tokens occur."""
+    """Texts, the latest last, with an index of where their tokens occur."""
 
     texts: Sequence[NDArray[np.uint32]]
     array: SuffixArray
@@ -54,8 +54,7 @@ class EarlierTexts:
         self._owners: dict[Hashable, _Owner] = {}
 
     def add(self, scope: Scope, tokens: Sequence[int]) -> None:
-        """Keep a text that has ended, of a long one its last tokens. Texts that it begins with, as turns of a chat, are
-        dropped."""
+        """Keep an ended text, or its last tokens. Texts with which it begins, as in a chat, are dropped."""
         if not tokens:
             return
         new = np.array(tokens[-MOST_TOKENS:], np.uint32)
@@ -75,7 +74,7 @@ class EarlierTexts:
                 owner.salts.popitem(last=False)
 
     def lookup(self, scope: Scope, vocabulary_size: int) -> CorpusLookup | None:
-        """The lookup of a text that begins now; None: its scope has no earlier ones."""
+        """A lookup for a text that begins now; None: its scope has no earlier texts."""
         with self._lock:
             owner = self._owners.get(scope[0])
         if owner is None:
@@ -85,7 +84,7 @@ class EarlierTexts:
             return None if groups is None else CorpusLookup([group.array for group in groups], vocabulary_size)
 
     def _used(self, name: Hashable) -> _Owner:
-        """The owner of a text that ends now. Owners whose last text is long ago are forgotten."""
+        """The owner of a text that ends now. Owners whose last text ended long ago are forgotten."""
         now = self._clock()
         with self._lock:
             self._owners = {each: owner for each, owner in self._owners.items() if now - owner.used < KEPT}

@@ -1,4 +1,4 @@
-"""Which files of a folder are indexed: those that a reader would count as its text.
+"""Selects the files of a folder that are indexed: text that people write and read.
 
 In a git repository these are its files and the new ones that it does not ignore; elsewhere all but those in folders
 that programs make. Everywhere, names that begin with a dot, links, large files and files of keys are left out.
@@ -19,7 +19,7 @@ _GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--ot
 
 
 class FoundFile(NamedTuple):
-    """A file, and what shows whether it has changed."""
+    """A file with its size and times, which show whether it has changed."""
 
     path: str
     size: int  # bytes
@@ -27,14 +27,14 @@ class FoundFile(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Why a file is left out."""
+    """The reason why a file is skipped."""
 
     path: str
     reason: str
 
 
 def files_of(root: Path) -> Iterator[FoundFile | Skipped]:
-    """The files of a folder that are indexed, and those that are too large or of keys; or the one file `root`."""
+    """The files of a folder that are indexed, and those skipped as too large or as keys; or the one file `root`."""
     if root.is_file():
         yield from _looked_at(str(root))
         return
@@ -79,7 +79,7 @@ def _looked_at(path: str) -> Iterator[FoundFile | Skipped]:
 
 
 def _listed(folder: str) -> list[str] | None:
-    """The files of a repository, or of a folder in it; None: it is none, git is not there, or it ignores the folder."""
+    """The files of a git repository or of a folder in it; None: no repository, no git, or git ignores the folder."""
     try:
         done = subprocess.run([*_GIT], cwd=folder, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""The index of a folder of files: reads, tokenizes and sorts what is new, and drops what is gone.
+"""The index of a folder: reads, tokenizes and sorts new files, and drops deleted ones.
 
 The folder that keeps an index has segments, and a list of them that is replaced as a whole. A segment holds some files,
 and never changes: where a file of it has changed, another segment takes its place. So readers need no lock, and a
@@ -49,7 +49,7 @@ _Read = tuple[FoundFile, NDArray[np.uint32]]
 
 @dataclass(frozen=True, kw_only=True)
 class IndexState:
-    """What the index of a folder holds, and how far it is."""
+    """The contents of a folder's index, and its progress."""
 
     segments: Sequence[str] = ()  # their names
     files: int = 0
@@ -61,7 +61,7 @@ class IndexState:
 
 @dataclass(frozen=True)
 class Segment:
-    """The files in a segment, and how many tokens each has, in the order of their tokens."""
+    """The files in a segment with their token counts, in the order of their tokens."""
 
     name: str
     files: Sequence[FoundFile]
@@ -74,21 +74,21 @@ class Segment:
 
 
 class Store:
-    """The folder, which need not exist yet. Any process may read it; one at a time writes, while it holds `writing`."""
+    """An index folder, which need not exist yet. Any process may read; the holder of `writing` writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context in which no other process writes; it waits for its turn. Raises OSError."""
+        """A context in which no other process writes. Waits for other writers. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "ab") as held:
             lock(held.fileno(), wait=True)
             yield
 
     def state(self) -> IndexState:
-        """What the index holds; nothing, if there is none or it is of another format."""
+        """The contents of the index; empty if there is no index or its format is another one."""
         with suppress(*_WRONG):
             state = IndexState(**json.loads((self.folder / _INDEX).read_bytes()))
             if state.format == _FORMAT:
@@ -96,14 +96,14 @@ class Store:
         return IndexState()
 
     def changed(self) -> int:
-        """A number that differs when the index was written anew."""
+        """A number that changes whenever the index is written."""
         try:
             return (self.folder / _INDEX).stat().st_mtime_ns
         except OSError:
             return 0
 
     def put(self, state: IndexState) -> None:
-        """Have readers see this state, and delete the segments that are not in it. Raises OSError."""
+        """Publish this state to readers, and delete the segments that are not in it. Raises OSError."""
         with replacing(self.folder / _INDEX) as file:
             file.write(json.dumps(asdict(state)).encode())
         kept = {f"{name}.{kind}" for name in state.segments for kind in ("segment", "json")}
@@ -113,7 +113,7 @@ class Store:
                     path.unlink()
 
     def add(self, files: Sequence[FoundFile], texts: Sequence[NDArray[np.uint32]]) -> Segment:
-        """A new segment of these files, of which `texts` are the tokens. Readers see it once it is `put`."""
+        """Write a new segment of these files, whose tokens are `texts`. Readers see the segment once it is `put`."""
         backwards = joined(texts)
         segment = Segment(secrets.token_hex(8), files, [len(text) for text in texts])
         with replacing(self.folder / f"{segment.name}.segment") as file:
@@ -141,7 +141,7 @@ class Store:
         return [forwards[begin + 1 : end] for begin, end in pairwise(ends)]
 
     def searched(self, name: str) -> SuffixArray:
-        """A segment to search. Raises OSError and ValueError for one that is broken."""
+        """The suffix array of a segment. Raises OSError, and ValueError for a broken segment."""
         with open(self.folder / f"{name}.segment", "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         count = int.from_bytes(data[:_HEADER], sys.byteorder)
@@ -152,7 +152,7 @@ class Store:
 
 
 def bring_up_to_date(store: Store, root: Path, encode: Encode, most: int = SEGMENT) -> None:
-    """Index what has changed in `root`. Readers see each segment when it is there.
+    """Index the changed files in `root`. Readers see each segment as soon as it is complete.
 
     `encode`: the tokens of a text.
     `most`: tokens of a segment, about.
@@ -197,14 +197,14 @@ class _Indexing:
         self._publish()
 
     def _as_they_were(self, stale: Sequence[Segment]) -> Iterator[_Read]:
-        """The files of stale segments that are as they were. A segment is dropped when it has been read."""
+        """The unchanged files of stale segments. A segment is dropped when it has been read."""
         for segment in stale:
             texts = self._store.texts(segment)
             self._kept.remove(segment)
             yield from (each for each in zip(segment.files, texts, strict=True) if each[0] in self._found)
 
     def _tokenized(self) -> Iterator[_Read]:
-        """The new files. One without a text is kept with no tokens, so that it is not read again until it changes."""
+        """The new files. A file without text is stored with no tokens, so that only a change rereads it."""
         for path, file in [*self._new.items()]:
             text = text_of(path)
             del self._new[path]
@@ -229,7 +229,7 @@ class _Indexing:
 
 
 def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """Write the text tokens of a vocabulary, unless the file is there. Raises OSError."""
+    """Write the text tokens of a vocabulary, unless the file exists. Raises OSError."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

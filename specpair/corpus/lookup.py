@@ -1,4 +1,4 @@
-"""Predict the next token of a text from the user's files: where its last tokens occur there, the longest match first.
+"""Predicts the next token of a text from the user's files, by the longest match of the last tokens.
 
 The chance is measured (`HitRates`): the latest tokens of the text, those of its prompt too, are predicted before they
 are taken in, and the outcomes are counted by length of match, and by how many of the matching places agree.
@@ -18,7 +18,7 @@ _AGREED = (0.5, 0.8, 1.0)  # factor of it where less than two thirds of the plac
 
 
 class _Match(NamedTuple):
-    """How many of the last tokens match, and what follows them: in which array, and at which place of it."""
+    """A match of the last tokens: its length, the array, and the positions of the tokens that follow."""
 
     length: int
     follow: Sequence[tuple[SuffixArray, int]]
@@ -28,8 +28,7 @@ _NONE = _Match(0, ())
 
 
 class CorpusLookup:
-    """The lookup of one text, which follows it. A token takes some microseconds, and some more for each array where
-    what was found does not go on."""
+    """The lookup of one text. A token takes some microseconds, and more for each array in which the match ends."""
 
     def __init__(self, arrays: Sequence[SuffixArray], vocabulary_size: int) -> None:
         """`arrays`: the files, as tokens of a vocabulary of `vocabulary_size` ids."""
@@ -59,7 +58,7 @@ class CorpusLookup:
         self._tail = [], self._match
 
     def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
-        """The `most` likeliest tokens behind the text and `tail`, each with its chance; empty: nothing matches.
+        """The `most` likeliest tokens behind the text and `tail`, each with its chance; empty: no match.
 
         `forced`: of the last tokens, those that could not be others: that they match says nothing.
         """
@@ -83,7 +82,7 @@ class CorpusLookup:
         return match
 
     def _moved(self, match: _Match, token: int, recent: Sequence[int]) -> _Match:
-        """The match behind `token`, the last of `recent`: what goes on is the longest one, since it was before."""
+        """The match behind `token`, the last of `recent`. A match that continues stays the longest one."""
         follow = [(array, place - 1) for array, place in match.follow if array.token(place) == token]
         return _Match(min(match.length + 1, LONGEST), follow) if follow else self._searched(recent)
 
@@ -98,12 +97,12 @@ class CorpusLookup:
         return _Match(longest, follow) if follow else _NONE
 
     def _votes(self, match: _Match) -> list[tuple[int, int]] | None:
-        """The tokens that follow, with the number of their places, the most frequent first; None: none follows."""
+        """The tokens that follow, with their counts, the most frequent first; None: no token follows."""
         votes = Counter(token for array, place in match.follow if (token := array.token(place)) < self._size)
         return votes.most_common() or None
 
 
 def _kind(length: int, votes: Sequence[tuple[int, int]]) -> int:
-    """The kind of prediction in `HitRates`: by length of match, and by how far the places agree."""
+    """The kind of prediction in `HitRates`: by length of match, and by how far the occurrences agree."""
     alike = 2 if len(votes) == 1 else int(3 * votes[0][1] > 2 * sum(count for _, count in votes))
     return len(_AGREED) * kind_of(length, len(_PRIOR)) + alike

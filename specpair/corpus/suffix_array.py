@@ -27,7 +27,7 @@ class Data(Protocol):
 
 
 def joined(texts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """The texts one behind the other, backwards, with `NO_TOKEN` between them and at both ends."""
+    """The texts concatenated and reversed, with `NO_TOKEN` between them and at both ends."""
     end = np.array([NO_TOKEN], np.uint32)
     parts = [part for text in reversed(texts) for part in (end, text[::-1])]
     return np.concatenate([*parts, end]) if parts else end
@@ -75,12 +75,12 @@ def _first_alike(begins: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def _begins(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the sorted keys are the first of their value."""
+    """For each of the sorted keys, whether it is the first of its value."""
     return np.append(True, keys[1:] != keys[:-1])
 
 
 class SuffixArray:
-    """Texts that are searched. Any bytes may stand in the data: what a search finds may be wrong then, no more."""
+    """Texts that can be searched. With damaged data, a search finds wrong tokens and does nothing worse."""
 
     def __init__(self, data: Data, at: int, places: Sequence[int]) -> None:
         """`data`: from byte `at` on, `joined` texts as big-endian numbers, and `LONGEST` tokens of whatever value.
@@ -95,12 +95,12 @@ class SuffixArray:
         return cls(as_bytes(backwards), 0, sorted_places(backwards).data)
 
     def token(self, place: int) -> int:
-        """The token at a place; `NO_TOKEN` at the end of a text."""
+        """The token at a position; `NO_TOKEN` at the end of a text."""
         at = self._at + WIDTH * place
         return int.from_bytes(self._data[at : at + WIDTH])
 
     def matches(self, recent: Sequence[int], least: int = 1) -> tuple[int, list[int]]:
-        """The length of the longest match of the last tokens of a text, and places of the tokens that follow it.
+        """The length of the longest match of the last tokens of a text, and positions of the tokens that follow.
 
         These are all places, or some of them where there are very many. Behind a place comes the one before it.
 
@@ -134,7 +134,7 @@ def as_bytes(backwards: NDArray[np.uint32]) -> bytes:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many tokens at the beginning are equal."""
+    """The length of the common prefix."""
     if len(one) != len(other):
         return 0
     differing = int.from_bytes(one) ^ int.from_bytes(other)

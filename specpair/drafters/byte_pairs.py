@@ -1,4 +1,4 @@
-"""Tokenizes text for a vocabulary of which only the bytes are known: byte-pair merging in the order of ids.
+"""Tokenizes text for a vocabulary by the bytes of its tokens: byte-pair merging in the order of ids.
 
 A drafter for another vocabulary knows the bytes of its tokens, but not its merge rules. BPE training adds tokens in the
 order of their merges, so the id of a merged pair is its priority. Tokens merge only within words, numbers and spaces,
@@ -63,7 +63,7 @@ class BytePairs:
 
 
 class _Remembered(dict[str, tuple[int, ...]]):
-    """The tokens of words, without a call for one that is known. When there are too many, all are forgotten."""
+    """A cache of the tokens of words. When the cache is full, all words are forgotten."""
 
     def __init__(self, make: Callable[[str], tuple[int, ...]], most: int) -> None:
         super().__init__()

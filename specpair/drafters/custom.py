@@ -1,4 +1,4 @@
-"""Drafters that may fail: a user's own, those of other distributions, and a draft model whose engine fails.
+"""Drafters that may fail: custom drafters, plug-ins, and a draft model whose engine fails.
 
 An error of the first two names the drafter or its distribution, and not the code that uses it. After a failure of the
 third, the target continues the text alone, and the failure is recorded.
@@ -19,7 +19,7 @@ from specpair.speculation.sampling.sampling import Sampling
 
 
 class CheckedDrafter:
-    """Passes on the results of `drafter`. Raises BadDrafter, which names it and says what is wrong, for bad results."""
+    """Checks the results of `drafter`. For bad results, raises BadDrafter, which names the drafter and the fault."""
 
     def __init__(self, drafter: Drafter, name: str, ids: int) -> None:
         """`ids`: the size of the target's vocabulary. Raises BadDrafter if `drafter` lacks a part of the contract."""
@@ -30,7 +30,7 @@ class CheckedDrafter:
         self.width = width
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-        """The drafter's own expansion. Raises BadDrafter if it breaks the contract (`base`)."""
+        """The drafter's expansion. Raises BadDrafter if the expansion breaks the contract (`base`)."""
         result: Any = self._drafter.expand(text, tails, runners_up)
         proposals, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
         if not isinstance(proposals, Sequence) or len(proposals) != len(tails):
@@ -61,7 +61,7 @@ Make = Callable[[Vocabulary, Sampling], Drafter]
 
 
 def plugged(name: str) -> tuple[str, Make]:
-    """The plug-in `name` of the group `DRAFTERS`: its name with its distribution's, and what makes its drafters.
+    """The plug-in `name` of the group `DRAFTERS`: its name with its distribution's, and the maker of its drafters.
 
     Raises BadDrafter, as the drafters do for any error of their own.
     """
@@ -82,7 +82,7 @@ def _told() -> Iterator[None]:
 
 
 class _Plugged:
-    """A drafter of a plug-in. `CheckedDrafter` checks what it gives."""
+    """A drafter of a plug-in. `CheckedDrafter` checks its results."""
 
     def __init__(self, plugin: Plugin, vocabulary: Vocabulary, sampling: Sampling) -> None:
         with _told():
@@ -114,7 +114,7 @@ class FallbackDrafter:
             self._fail(error)
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-        """The drafter's own expansion. Its SpecPairError and DrafterError are raised: they are no engine failures."""
+        """The drafter's expansion. SpecPairError and DrafterError pass through: they are no engine failures."""
         if self._drafter is not None:
             try:
                 return self._drafter.expand(text, tails, runners_up)

@@ -73,12 +73,12 @@ class ModelDrafter:
 
     @property
     def begun(self) -> int:
-        """How many of the first tokens of the text a slot holds."""
+        """The number of the text's first tokens that a slot holds."""
         return max(slot.stem for slot in self._slots)
 
     @property
     def remains(self) -> tuple[int, Sequence[int]]:
-        """The slot that holds the most of the text from its first token on, and the tokens that it holds."""
+        """The slot that holds the longest beginning of the text, and the tokens in the slot."""
         slot = max(self._slots, key=lambda slot: slot.stem)
         return slot.number, self._text[: 0 if self._base else slot.stem]
 
@@ -98,7 +98,7 @@ class ModelDrafter:
             return expansion
 
     def passes(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
-        """`expand`, pass by pass: yields what a pass of `backend` runs, and is sent what that brings, or its error."""
+        """`expand` as a generator: yields the entries of each pass, and is sent the result or the error."""
         try:
             return (yield from self._expand(text, tails, runners_up))
         except CacheFull:  # outdated continuations filled the cache; `_forward` has emptied all slots
@@ -161,7 +161,7 @@ class ModelDrafter:
             self._forget()
 
     def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
-        """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
+        """Predict behind tails that fill the whole context, from the last tokens of each. No slot keeps them."""
         window = min(self.backend.context_length, self.backend.max_batch_tokens + 1) // 2
         proposals = []
         for tail in tails:
@@ -245,7 +245,7 @@ class ModelDrafter:
 
 
 def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[int]]]) -> list[Expansion]:
-    """A draft step for several texts, whose drafters have views of one engine: as `expand`, in passes that they share.
+    """A draft step for several texts whose drafters share an engine: as `expand`, in shared passes.
 
     `asked`: drafter, text and tail of each. Raises what the engine raises; then none of them has its step.
     """
@@ -264,7 +264,7 @@ def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[
 def _run(
     calls: Sequence[tuple[int, Backend, tuple[list[Entry], list[TopLogitsSpec]]]],
 ) -> list[tuple[int, Sequence[Rows] | BackendError]]:
-    """Run as many of the calls as fit into one pass, and return what it brings to each, or its error."""
+    """Run as many of the calls as fit into one pass. Returns the result or the error of each."""
     room = calls[0][1].max_batch_tokens
     fit: list[tuple[int, tuple[EngineView, list[Entry], list[TopLogitsSpec]]]] = []
     for at, view, (batch, specs) in calls:

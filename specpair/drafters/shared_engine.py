@@ -66,7 +66,7 @@ class SharedEngine:
     """Lends slots of an engine to threads, in views; only one thread at a time uses the engine itself."""
 
     def __init__(self, backend: Backend, event: Callable[[], threading.Event] = threading.Event) -> None:
-        """`event`: makes what a call waits for while others use the engine."""
+        """`event`: makes the event on which a call waits while others use the engine."""
         self.backend, self._event = backend, event
         self.failure: str | None = None  # the reason, once no pass can run any more
         self._free = list(reversed(range(backend.slots)))
@@ -113,7 +113,7 @@ class SharedEngine:
         return call.results
 
     def between_passes(self, do: Callable[[], object]) -> None:
-        """Call `do` while no pass runs. It is not called if the engine is lost, since the engine then holds nothing."""
+        """Call `do` while no pass runs. If the engine is lost, `do` is not called: the engine then holds nothing."""
 
         def unless_lost() -> None:
             if self.failure is None:
@@ -144,7 +144,7 @@ class SharedEngine:
             raise call.error
 
     def _lead(self) -> None:
-        """Run the first waiting call if it is an action, else one pass for it and those that fit. Hand the lead on."""
+        """Run the first waiting call: an action alone, a pass with all calls that fit. Then hand the lead on."""
         with self._lock:
             first, *others = calls = self._take()
         try:

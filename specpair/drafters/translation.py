@@ -1,4 +1,4 @@
-"""Drafts for a target of another vocabulary: translates through the bytes of the text.
+"""Drafts for a target with another vocabulary, by translating tokens through the bytes of the text.
 
 The committed text is also kept in the draft model's tokens. The bytes that the draft model writes behind it are encoded
 in the target's tokens, which are the draft tokens. The target rejects a draft token where it writes the bytes in other

@@ -1,4 +1,4 @@
-"""An engine that drafts for one text after the other, each of which is read from where it differs from the last one.
+"""An engine that drafts texts in sequence. Each text is read from where it differs from the previous text.
 
 The next turn of a chat begins with the whole turn before. What the draft model computes changes no text, so the prefix
 may end anywhere. A text of another scope (see `specpair.engines.kept_texts`) shares nothing.
@@ -19,7 +19,7 @@ K = TypeVar("K")
 
 
 class WarmEngine:
-    """An engine with what it holds of the last text. Used by one thread at a time."""
+    """An engine with the tokens that it holds of the last text. Used by one thread at a time."""
 
     def __init__(self, engine: Backend) -> None:
         self._engine = engine
@@ -38,7 +38,7 @@ class WarmEngine:
 
     @property
     def begun(self) -> int:
-        """How many of the first tokens of its text need not be read; 0 where no drafter could be made."""
+        """The number of the text's first tokens that need not be read; 0 where no drafter could be made."""
         return 0 if self._last is None else self._last.begun
 
     def shared(self, prompt: Sequence[int], scope: Hashable) -> int:
@@ -50,7 +50,7 @@ class WarmEngine:
         return common if common > 0 and can_cut(self._engine, slot, common) else 0
 
     def drafter(self, spec: TextSpec, vocabulary_size: int, prompt: Sequence[int], scope: Hashable) -> ModelDrafter:
-        """The drafter of the next text, after which the one before must not be used; the rest as for `model_drafter`.
+        """The drafter of the next text. The previous drafter must not be used any more. Otherwise as `model_drafter`.
 
         What it does not share with the last text is released, so that it takes no memory.
         """
@@ -64,7 +64,7 @@ class WarmEngine:
         return self._last
 
     def emptied(self) -> Backend:
-        """The engine itself, without anything in its slots."""
+        """The engine itself, with empty slots."""
         self.empty()
         return self._engine
 
@@ -78,7 +78,7 @@ class WarmEngine:
 
 
 def warmest(engines: Iterable[tuple[K, WarmEngine]], prompt: Sequence[int], scope: Hashable) -> K:
-    """Of the engines that no text uses, the one that need not read the most of a prompt: the key that comes with it.
+    """The key of the idle engine that holds the longest beginning of a prompt.
 
     Among equals it is the first one that holds the least of other texts. There must be one.
     """

@@ -1,1 +1,1 @@
-"""What an engine is: the contract that `backends` implements, and what stands on both sides of it."""
+"""The engine contract, which `backends` implements, and the code that both sides of the contract use."""

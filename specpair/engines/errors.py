@@ -1,4 +1,4 @@
-"""What an engine raises on purpose."""
+"""The errors that an engine raises on purpose."""
 
 
 class BackendError(Exception):
@@ -28,7 +28,7 @@ class NoGenerator(ModelLoadError):
     """The model is for embeddings or ranking, or an encoder with a decoder: it does not write a text token by token."""
 
     def __init__(self, name: str, sign: str) -> None:
-        """`sign`: what in its files says so."""
+        """`sign`: the entry in the model's files that shows it."""
         super().__init__(
             f"{name} does not generate text token by token ({sign}): it is a model for embeddings, ranking or "
             "translation. Choose a causal language model"

@@ -1,4 +1,4 @@
-"""Texts that have ended and whose slots are kept, for a later text that begins like one of them.
+"""Ended texts whose slots are kept for a later text with the same beginning.
 
 A prompt is then read from where it differs from such a text. Who may reuse a text is said by its scope: how fast a
 prompt is read tells what others wrote before.
@@ -38,7 +38,7 @@ class KeptTexts:
         return iter(self._texts)
 
     def keep(self, text: KeptText) -> list[int]:
-        """Keep a text if there is room, the oldest ones making place. Returns the slots that are no longer needed."""
+        """Keep a text if there is room; the oldest texts are dropped. Returns the slots that are no longer needed."""
         useless = len(text.tokens) <= SHARED_AT_LEAST
         if useless or len(text.tokens) > self._most or self._backend.has_overflowed(text.slot):
             return [text.slot]
@@ -57,7 +57,7 @@ class KeptTexts:
         self.tokens -= len(text.tokens)
 
     def oldest(self, other_than: KeptText | None = None) -> KeptText | None:
-        """The oldest text but `other_than`; None: there is no other."""
+        """The oldest text except `other_than`; None: there is no other."""
         return next((text for text in self._texts if text is not other_than), None)
 
     def best(self, tokens: Sequence[int], scope: Hashable, more_than: int = 0) -> tuple[KeptText | None, int]:
@@ -74,7 +74,7 @@ class KeptTexts:
         return (found, best) if found is not None else (None, 0)
 
     def nearest(self, tokens: Sequence[int], scope: Hashable) -> KeptText | None:
-        """The kept text that begins most like `tokens` and has little else; None: there is none.
+        """The kept text that shares a long prefix with `tokens` and has few other tokens; None: there is none.
 
         Where nothing of it can be reused, as `Backend.reuse_rest` asks for more, a text like it still gets the same
         bits again in its place: an engine may sum in the order of its memory.
@@ -117,7 +117,7 @@ def can_cut(backend: Backend, slot: int, length: int) -> bool:
 
 
 def pays_to_cut(backend: Backend, slot: int, length: int) -> bool:
-    """Whether it can, and need not read half of these tokens again, or more than one batch, in the next pass."""
+    """Whether `can_cut` holds and the next pass rereads less than half of these tokens, at most one batch."""
     return can_cut(backend, slot, length) and (
         backend.reread(slot, length) <= min(length // 2, backend.max_batch_tokens)
     )

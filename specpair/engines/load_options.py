@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of an engine, each said once here."""
+"""The options with which an engine loads a model."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -36,7 +36,7 @@ class LoadOptions:
     # None: as many as memory allows, where an engine can tell.
     slots: int | None = option(
         1,
-        "sessions whose KV cache is held at once; auto: from free memory",
+        "number of slots: each holds the KV cache of one session; auto: as many as free memory allows",
         formerly="rows",
         auto=True,
         ge=1,
@@ -45,7 +45,7 @@ class LoadOptions:
     )
     context_length: int | None = option(
         None,
-        "tokens of context for each text; auto: as trained, up to 4096",
+        "context length of a text, in tokens; auto: as trained, at most 4096",
         name="context",
         auto=True,
         ge=1,
@@ -57,65 +57,81 @@ class LoadOptions:
     contexts: int = option(1, "full contexts in a shared KV cache: one a text that shares nothing with others", ge=1)
     kv_type: str = option(
         "f16",
-        "number type of llama.cpp's KV cache",
+        "llama.cpp: data type of the KV cache",
         choices=("f32", "f16", "q8_0", "q4_0"),
         group="model",
         only="verifier",
     )
-    mmap: bool = option(True, "map the model file instead of reading it", group="model", only="verifier")
+    mmap: bool = option(True, "map the model file into memory instead of reading it", group="model", only="verifier")
     threads: int | None = option(
         None, "CPU threads of a forward pass", auto=True, ge=1, le=THREADS_AT_MOST, group="engine"
     )
-    gpu_layers: int = option(-1, "layers on the GPU; -1: all (a CPU build ignores it)", ge=-1, group="engine")
+    gpu_layers: int = option(
+        -1, "llama.cpp: layers on the GPU; -1: all (a CPU build ignores this)", ge=-1, group="engine"
+    )
     device: str | None = option(
-        None, "torch: cpu, cuda, cuda:1, mps, neuron", usually="the best there is", group="engine", placeholder="NAME"
+        None, "torch: cpu, cuda, cuda:1, mps, neuron", usually="the best available", group="engine", placeholder="NAME"
     )
     dtype: str | None = option(
         None,
-        "torch, mlx, neuron_legacy: number type",
+        "torch, mlx, neuron_legacy: data type",
         usually="bfloat16, on a CPU float32; mlx: as stored",
         choices=DTYPES,
         group="engine",
     )
     compile: bool = option(
-        False, "torch: compile for all shapes at the start; faster passes, minutes of waiting", group="engine"
+        False, "torch: compile for all shapes at the start, which takes minutes; then passes are faster", group="engine"
     )
     compile_widths: tuple[int, ...] | None = option(
-        None, "tokens per session that passes are compiled for, as 1,8,32", usually="the engine's", group="engine"
+        None,
+        "numbers of tokens per session to compile passes for, for example 1,8,32",
+        usually="the engine's",
+        group="engine",
     )
     compile_spans: tuple[int, ...] | None = option(
-        None, "cached tokens that passes are compiled for, as 1024,4096", usually="the engine's", group="engine"
+        None,
+        "numbers of cached tokens to compile passes for, for example 1024,4096",
+        usually="the engine's",
+        group="engine",
     )
     compile_workers: int | None = option(
-        None, "neuron_legacy: programs compiled at a time; auto: from free memory", auto=True, ge=1, group="engine"
+        None,
+        "neuron_legacy: programs compiled at a time; auto: as many as free memory allows",
+        auto=True,
+        ge=1,
+        group="engine",
     )
     compile_cache: Path | None = option(
         None,
-        "folder where compiled programs are kept",
+        "folder for compiled programs",
         usually="in the user's cache folder",
         group="engine",
         placeholder="FOLDER",
     )
     tensor_parallel: int | None = option(
         None,
-        "torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs",
+        "torch, neuron_legacy: devices to split the model over; auto: 1, or as many as the model needs to fit",
         auto=True,
         ge=1,
         group="engine",
     )
     batch_tokens: int = option(
-        512, "tokens in one forward pass, over all sessions", ge=LEAST_BATCH, group="engine", only="verifier"
+        512,
+        "maximum number of tokens in one forward pass, over all sessions",
+        ge=LEAST_BATCH,
+        group="engine",
+        only="verifier",
     )
     weights: str = option(
         STORED,
-        "the draft model's weights; auto: on llama.cpp and a CPU in Q4_0, where that is faster, from a copy that is "
-        "made once in the cache folder",
+        "the draft model's weights; stored: as in the file; auto: with llama.cpp on a CPU, a Q4_0 "
+        "copy in the cache folder if that is faster, else as in the file",
         choices=WEIGHTS,
     )
     flash_attention: bool = option(True, "use flash attention", group="engine", only="verifier")
     deterministic: bool = option(
         False,
-        "same logits whatever other sessions do (GGUF on a CPU); slower: a pass for each",
+        "bit-identical logits whatever other sessions do (GGUF on a CPU); slower, since sessions share no passes",
         group="engine",
         only="verifier",
     )

@@ -1,4 +1,4 @@
-"""What a model folder in Hugging Face layout states beside its weights, read without any model library.
+"""Reads tokenizer, ids and chat templates of a model folder in Hugging Face layout, without a model library.
 
 That is JSON, chat templates, token ids, and the tokens that a `tokenizer.json` lists, in the classes in which llama.cpp
 has those of the same model. llama.cpp recognises many special tokens by their text alone, because GGUF files and

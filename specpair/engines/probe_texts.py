@@ -1,4 +1,4 @@
-"""Texts whose token ids tell two tokenizers apart although their tokens are the same.
+"""Texts whose token ids distinguish two tokenizers with the same tokens.
 
 Tokenizers with equal tokens differ in how they split a text before they merge, in their merges, in which tokens they
 find whole in a text, and in what they put before it. Equal ids for all of these texts are strong evidence that two

@@ -1,4 +1,4 @@
-"""A model's vocabulary, and the fingerprints by which two ends check that a token id means the same on both."""
+"""A model's vocabulary, and fingerprints that show whether verifier and drafter mean the same by each token id."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ class PromptSpan(NamedTuple):
 
 
 class Vocabulary(ABC):
-    """The bytes and class of each id, and the encoding of text. Only ids cross the network, so both ends need one."""
+    """The bytes and class of each id, and the encoding of text. The network carries ids only, so both ends need it."""
 
     encodes_here = True  # whether a text is encoded on this machine, in microseconds
 
@@ -65,7 +65,7 @@ class Vocabulary(ABC):
 
     @cached_property
     def derived(self) -> dict[str, Any]:
-        """What others have made of it, by name: it lives as long as the vocabulary does."""
+        """A cache, by name, of objects derived from the vocabulary; it lives as long as the vocabulary."""
         return {}
 
     @abstractmethod
@@ -105,11 +105,11 @@ class Vocabulary(ABC):
         return after != [token, *self.encode("a", add_begin=False)]
 
     def spelled(self, token: int | None) -> str:
-        """How a text spells out the token; empty without one."""
+        """The text that spells out the token; empty without a token."""
         return "" if token is None else self.pieces[token].decode(errors="replace")
 
     def token_of(self, spelled: str) -> int | None:
-        """The first token that is spelled so; None: no token in use is. It takes microseconds after the first time."""
+        """The first token with this spelling; None: no token in use. It takes microseconds after the first time."""
         token = self._tokens.get(spelled.encode(errors="surrogatepass"))
         return None if token is None or self.kinds[token] == Kind.UNUSED else token
 
@@ -187,7 +187,7 @@ def if_control(token: int | None, kinds: Sequence[Kind]) -> int | None:
 
 
 class PaddedVocabulary(Vocabulary):
-    """Another vocabulary with `size` ids: unused ones are added or left away at its end, as in models of a family."""
+    """Another vocabulary with `size` ids: unused ids are added or dropped at its end, as in models of a family."""
 
     def __init__(self, vocabulary: Vocabulary, size: int) -> None:
         added = max(0, size - vocabulary.size)
@@ -227,7 +227,7 @@ def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: V
 
 
 def first_conflict(draft: Vocabulary, target: Vocabulary) -> int | None:
-    """The first id that one of them uses for text, and the other one for something else; None if there is none."""
+    """The first id that one vocabulary uses for text and the other for something else; None if there is none."""
     for token in range(min(draft.size, target.size)):
         kinds = {draft.kinds[token], target.kinds[token]}
         if Kind.UNUSED in kinds or Kind.ORDINARY not in kinds:

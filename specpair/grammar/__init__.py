@@ -1,4 +1,4 @@
-"""Grammars that texts keep to: compiled for a vocabulary, and followed token by token, on both ends.
+"""Grammars for constrained output: compiled for a vocabulary, and followed token by token, on both ends.
 
 llguidance parses the grammar and computes the masks. `specpair.speculation.sampling.grammar` has the options.
 """

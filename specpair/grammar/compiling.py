@@ -1,4 +1,4 @@
-"""Compiles grammars for a vocabulary, and keeps the last ones.
+"""Compiles grammars for a vocabulary, and caches the latest.
 
 Child processes try grammars before this process compiles them: time and memory are bounded there.
 """
@@ -37,7 +37,7 @@ _CHILD = "specpair.grammar.trial_child"
 
 
 class TooCostly(Exception):
-    """A grammar takes too much. `late`: it had no answer in time."""
+    """A grammar takes too much time or memory. `late`: its trial did not end in time."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class TooCostly(Exception):
 
 
 class Trials:
-    """The children of one vocabulary, which are started when they are needed. Thread-safe."""
+    """The trial processes of one vocabulary, started on demand. Thread-safe."""
 
     def __init__(self, table: Callable[[], TokenTable], limits: dict[str, Any]) -> None:
         """`limits`: of llguidance."""
@@ -70,7 +70,7 @@ class Trials:
         threading.Thread(target=start, name="grammar trial", daemon=True).start()
 
     def attempt(self, source: str, seconds: float) -> tuple[str, int]:
-        """What llguidance says against a grammar (empty: it is well), and the bytes that it holds. Raises TooCostly.
+        """llguidance's complaint about a grammar (empty: none), and the grammar's bytes. Raises TooCostly.
 
         `seconds`: how long it may take. Before, it waits for an idle child.
         """
@@ -191,7 +191,7 @@ class Grammars:
         return True
 
     def known(self, grammar: GrammarText) -> bool:
-        """Whether a grammar is compiled: it is kept for some time now. Raises InvalidRequest for one refused lately."""
+        """Whether a grammar is compiled and now cached. Raises InvalidRequest if it was refused lately."""
         with self._lock:
             until, error = self._refused.get(_digest(grammar), (0.0, None))
             if error is not None and self._clock() < until:
@@ -201,7 +201,7 @@ class Grammars:
             return found
 
     def kill(self) -> None:
-        """Kill the children, at once: what they try is refused."""
+        """Kill the trial processes at once: the grammars under trial are refused."""
         if self._trials is not None:
             self._trials.kill()
 
@@ -214,7 +214,7 @@ class Grammars:
             self.compile(grammar)
 
     def _made(self, grammar: GrammarText, seconds: float) -> tuple[LLMatcher, int]:
-        """The matcher of a grammar, and the bytes that it holds. Raises InvalidRequest and TooCostly."""
+        """The matcher of a grammar, and its bytes of memory. Raises InvalidRequest and TooCostly."""
         source, tokenizer, memory = _source(grammar), self._made_tokenizer(), 0
         if self._trials is not None:
             wrong, memory = self._trials.attempt(source, seconds)
@@ -237,8 +237,7 @@ class Grammars:
         return error
 
     def _forget(self, grammar: GrammarText) -> None:
-        """Drop a grammar that could not be followed any further: all its texts share what llguidance has derived of it,
-        and so the fault."""
+        """Drop a grammar that can be followed no further: its texts share llguidance's state, and so the fault."""
         with self._lock:
             self._compiled.pop(_key(grammar), None)
 
@@ -260,7 +259,7 @@ def _digest(grammar: GrammarText) -> bytes:
 
 
 def grammars_of(vocabulary: Vocabulary, *, tries: bool = True) -> Grammars:
-    """The grammars of a vocabulary, which live as long as it does: they encode texts with its model. Thread-safe.
+    """The grammars of a vocabulary; they live as long as the vocabulary, whose model encodes their texts. Thread-safe.
 
     `tries`: see `Grammars`, for the first call.
     """

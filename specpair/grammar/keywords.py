@@ -1,4 +1,4 @@
-"""Reads complaints of llguidance, and a JSON Schema: the keyword that one names, and what takes long to compile."""
+"""Finds the keyword that a complaint of llguidance names in a JSON Schema, and the parts that take long to compile."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _LARGE = 12  # zeros at the end of a number, at most: how many more there are ma
 
 
 def place_of(schema: str, complaint: str) -> str | None:
-    """The place of the keyword, as `.properties.name.not`; None: the complaint names none that is there.
+    """The path of the keyword, as `.properties.name.not`; None: the complaint names no keyword of the schema.
 
     `schema`: JSON.
     """
@@ -49,7 +49,7 @@ def widest(node: Any) -> int:
 
 
 def largest_multiple(node: Any) -> int:
-    """The largest `multipleOf` in a schema, its decimal point left away: 0.25 counts as 25. 0 without any."""
+    """The largest `multipleOf` in a schema without its decimal point: 0.25 counts as 25. 0: there is none."""
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     given = node.get("multipleOf") if isinstance(node, dict) else None
     own = 0

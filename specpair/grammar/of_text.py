@@ -1,4 +1,4 @@
-"""The logit processors and grammars that the options of a text ask for. llguidance is imported with the first grammar:
+"""Makes the logit processors and grammars that a text's options ask for. The first grammar imports llguidance:
 it takes a tenth of a second."""
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Where a text stands in its grammar: the processor that masks what the grammar forbids next."""
+"""The state of a text in its grammar: the logit processor that masks the tokens that the grammar forbids."""
 
 from collections.abc import Callable, Collection
 from math import inf

@@ -1,4 +1,4 @@
-"""A vocabulary as llguidance needs it: the bytes of each token, and how bytes that a grammar forces become tokens."""
+"""A vocabulary for llguidance: the bytes of each token, and the tokenization of bytes that a grammar forces."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -55,7 +55,7 @@ def tokenizer_of_table(table: TokenTable, encode: Callable[[str], list[int]] | N
 
 
 class _Tokens:
-    """What `TokenizerWrapper` asks of a tokenizer."""
+    """The tokenizer interface that `TokenizerWrapper` expects."""
 
     def __init__(self, table: TokenTable, encode: Callable[[str], list[int]] | None) -> None:
         self.tokens, self.special_token_ids, self.bos_token_id, ends = table
@@ -64,7 +64,7 @@ class _Tokens:
         self._encode = encode
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """The tokens of a text in the middle of another one. Raises UnicodeDecodeError for bytes that are no text."""
+        """The tokens of a text in the middle of another text. Raises UnicodeDecodeError for bytes that are no text."""
         plain = text.decode() if isinstance(text, bytes) else text
         if self._encode is not None:
             return self._encode(plain)

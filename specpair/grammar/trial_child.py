@@ -1,4 +1,4 @@
-"""A program that tries grammars: what compiling one takes, and its first masks. See `specpair.grammar.compiling`.
+"""A program that tries grammars: compiles each and takes its first masks. See `specpair.grammar.compiling`.
 
 The first request has the vocabulary and the `limits` of llguidance, each later one a grammar. Its answer has `wrong`,
 what llguidance says of a grammar that it does not take; else the seconds of its slowest mask, and the bytes that the
@@ -57,7 +57,7 @@ class _Trials:
 
 
 def _drawn(mask: bytes, random: Random) -> int | None:
-    """One of the tokens in a mask: the first one behind a random place."""
+    """A token of a mask: the first one behind a random position."""
     place = random.randrange(len(mask) or 1)
     found = (mask[place:] + mask[:place]).lstrip(b"\0")
     if not found:

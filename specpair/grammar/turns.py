@@ -1,4 +1,4 @@
-"""Compiles the grammars of requests in threads, for which clients take turns: no grammar delays the texts of others.
+"""Compiles grammars in threads, for which clients take turns, so that no grammar delays other clients' texts.
 
 A grammar first gets `_QUICK` seconds. One that takes longer is started anew, with all its time, but only one such
 grammar at a time. So a usual one never waits for several of those.
@@ -66,7 +66,7 @@ class GrammarCompiler:
         processors_of(spec.drawn, vocabulary, 0)  # what stands beside the grammar may be wrong, too
 
     def stop(self) -> None:
-        """Compile no grammar any more: whoever waits for one gets an error. Waits for nothing."""
+        """Stop compiling: requests that wait for a grammar get an error. Returns at once."""
         self._stopped = True
         for job in (*self._waiting, *self._running):
             job.grammars.kill()
@@ -75,7 +75,7 @@ class GrammarCompiler:
         self._waiting.clear()
 
     def _start(self) -> None:
-        """Start what may be compiled now."""
+        """Start to compile the grammars whose turn it is."""
         self._waiting = [job for job in self._waiting if not job.done.done()]  # whoever waited may have gone
         slow_runs = any(job.slow for job in self._running)
         while len(self._running) < _AT_A_TIME:

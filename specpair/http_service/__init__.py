@@ -1,1 +1,1 @@
-"""Shared by the HTTP services of both ends: API keys, metrics, logs."""
+"""Code that the HTTP services of verifier and drafter share: API keys, metrics, logs."""

@@ -1,4 +1,4 @@
-"""The application of a service: what those of both ends have in common."""
+"""The base of the applications of verifier and drafter."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -48,8 +48,8 @@ class App(FastAPI):
             answered(scope)
 
     def serve_directly(self, operation: Operation, failures: Failures) -> None:
-        """Serve the POST requests of one operation beside FastAPI's routes, through the same layers. To be called when
-        these are there.
+        """Serve the POST requests of one operation without FastAPI's routes, through the same layers. Call it after
+        `add_layers`.
 
         FastAPI's own layers and the routing take a fifth of the time of `/verify`: 230 us of the event loop's thread
         with them, 181 us without (the scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
@@ -78,8 +78,8 @@ class App(FastAPI):
         paths: Iterable[str],
         access_log: bool,
     ) -> None:
-        """Add the layers that every service has, around those that were added before: whom it serves, and what it
-        counts and logs. `paths`: those that are counted apart, as Starlette's routes write them."""
+        """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
+        `paths`: those that are counted apart, as Starlette's routes write them."""
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         if origins.allowed:  # without allowed origins, replies have no header of CORS
             self.add_middleware(_Cors, origins=origins)
@@ -89,7 +89,7 @@ class App(FastAPI):
 
 
 class HeadRequests:
-    """Serves HEAD requests by another application, as GET requests that end once the head of their reply is sent."""
+    """Answers HEAD requests: sends them on as GET requests, which end once the head of their reply is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -113,7 +113,7 @@ class _HeadSent(Exception):
 
 
 class TrailingSlash:
-    """Serves requests by another application, without the slash at the end of the path."""
+    """Passes requests on without the slash at the end of the path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -131,8 +131,7 @@ def without_slash(scope: Scope) -> Scope:
 
 
 class _KnownHosts:
-    """Middleware: refuses requests and upgrades that do not name one host, and without a key those to names that a
-    foreign page may have."""
+    """Middleware: refuses requests and upgrades that do not name one host; without a key, also unknown host names."""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:
         self._app, self._access, self._hosts = app, access, hosts
@@ -153,7 +152,7 @@ class _KnownHosts:
 
 
 class _Cors(CORSMiddleware):
-    """Starlette's, for the origins that `Origins` allows; also from public pages to private networks."""
+    """Starlette's CORS middleware for the origins that `Origins` allows; also to private networks."""
 
     def __init__(self, app: ASGIApp, origins: Origins) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection of a service: bounds what a client may send, and hands requests on to uvicorn one at a time.
+"""One HTTP/1.1 connection of a service: limits a client's input, and passes requests to uvicorn one at a time.
 
 uvicorn limits the idle time between two requests. It does not limit the time and the size of a request head, nor how
 long a reply waits for its reader; it loses the body behind an offer of an upgrade; and it drops a client that has shut
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
             self._start_deadline()
 
     def _hand_on(self) -> None:
-        """Hand what came on to uvicorn: the rest of a body, and the next request once there is none without a reply."""
+        """Pass input to uvicorn: the rest of a body, and the next request once every request has a reply."""
         while self._unread and not self._over:
             if self._request.read_head and not self._request.complete:
                 self._hand_on_body()
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def _hand_on_head(self) -> bool:
-        """Read a head, as far as it came. Returns whether it is complete, and was handed on with its body so far."""
+        """Read the part of a head that has arrived. Returns whether the head is complete and was passed on."""
         if self._request.complete:
             self._request = _Request()
         request = self._request
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _taken_of_body(self) -> bytes:
-        """What came of a body whose head has told its length."""
+        """The part that has arrived of a body whose head gives its length."""
         request = self._request
         part, self._unread = self._unread[: request.body_bytes], self._unread[request.body_bytes :]
         request.body_bytes -= len(part)
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         self._probe = self._loop.call_later(seconds, self._send_probe, *(later or (seconds,)))
 
     def _send_probe(self, *later: float) -> None:
-        """Send an interim response: a client that has left refuses it, and the connection is lost."""
+        """Send an interim response, which detects a client that has left: the connection is then lost."""
         if self._answering and not self._transport.begun and not self._transport.is_closing():
             if self._request.version == "1.1":
                 self._transport.write(INTERIM)
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Request:
-    """Where one request ends, as httptools tells it. The methods that begin with `on_` are called by the parser."""
+    """Finds the end of one request with httptools, whose parser calls the methods that begin with `on_`."""
 
     def __init__(self) -> None:
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -258,7 +258,7 @@ class _Request:
         return True
 
     def end_of_chunks(self, data: bytes) -> int:
-        """How much of `data` to parse, so that it ends with the body in chunks: that ends as a head does."""
+        """The number of bytes of `data` up to the end of a chunked body, which ends like a head."""
         came = self._tail + data
         end = came.find(_END_OF_HEAD)
         upto = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(self._tail)
@@ -309,7 +309,7 @@ class _Transport:
         self._transport.close()
 
     def send_held(self) -> None:
-        """Send the head that is held, if the client is there."""
+        """Send the held head unless the client has left."""
         data, self._held = self._held, b""
         if data and not self._transport.is_closing():  # uvloop's raises an error where the client is away
             self._transport.write(data)

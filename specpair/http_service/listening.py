@@ -1,4 +1,4 @@
-"""Where a service listens. Sockets are bound before a model loads, so a command ends at once if its port is in use."""
+"""Binds and serves a service's sockets, before a model loads: a command ends at once if its port is in use."""
 
 import errno
 import logging
@@ -42,7 +42,7 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def configured(app: ASGIApp, http: type[Connection] = Connection, **more: Any) -> uvicorn.Config:
-    """The configuration of a service's server. `more`: further settings of uvicorn."""
+    """The uvicorn configuration of a service. `more`: further settings."""
     return uvicorn.Config(
         app,
         http=http,
@@ -64,7 +64,7 @@ def shown_address(bound: socket.socket) -> str:
 
 
 class ListeningServer(uvicorn.Server):
-    """uvicorn on sockets that are bound already. It logs where it listens, which uvicorn omits for such sockets."""
+    """uvicorn on bound sockets. Logs the addresses, which uvicorn omits for such sockets."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

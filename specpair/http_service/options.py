@@ -1,4 +1,4 @@
-"""`ServiceOptions`: where a service listens, who may use it, and what it logs, at both ends."""
+"""`ServiceOptions`: address, access control and logs of a service, at both ends."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,10 @@ ROUTER = "behind a router"
 class BodyOptions:
     """Limits of request bodies, of services that have settings for them."""
 
-    max_body_bytes: int = option(4 * 1024 * 1024, "size of a request body", ge=1024, group=SERVICE)
+    max_body_bytes: int = option(4 * 1024 * 1024, "maximum size of a request body, in bytes", ge=1024, group=SERVICE)
     body_timeout: float = option(
         10.0,
-        "seconds in which a request body must be there, plus one for each 32 KiB of it",
+        "seconds in which a request body must arrive, plus one second for each 32 KiB",
         gt=0,
         group=SERVICE,
         placeholder="SECONDS",
@@ -35,21 +35,27 @@ class ServiceOptions:
     """Settings of a service. Flags, variables and keys of both ends are made from these fields."""
 
     host: str = option("127.0.0.1", "address to listen on", group=SERVICE, placeholder="ADDRESS")
-    port: int = option(8000, "port; 0 takes a free one", ge=0, le=65535, group=SERVICE)
+    port: int = option(8000, "port to listen on; 0: any free port", ge=0, le=65535, group=SERVICE)
     log_format: LogFormat = option(
-        "text", "log lines: text, or JSON objects", choices=get_args(LogFormat), group=SERVICE
+        "text", "log lines as text or as JSON objects", choices=get_args(LogFormat), group=SERVICE
     )
-    access_log: bool = option(False, "log a line for each request, but for health checks and scrapes", group=SERVICE)
-    metrics_open: bool = option(False, "serve /metrics without the key", group=SERVICE)
+    access_log: bool = option(
+        False, "log a line for each request, except health checks and metrics scrapes", group=SERVICE
+    )
+    metrics_open: bool = option(False, "serve /metrics without a key", group=SERVICE)
     keys_file: Path | None = option(
-        None, "file with the hashes of several keys; 'key new NAME' adds one", group=ACCESS, placeholder="FILE"
+        None,
+        "file with the hashes of several API keys; the command 'key new NAME' adds a key",
+        group=ACCESS,
+        placeholder="FILE",
     )
     insecure: bool = option(
-        False, "without a key, serve every address, not only loopback and private networks", group=ACCESS
+        False, "serve every address without a key, not only loopback and private networks", group=ACCESS
     )
     allowed_hosts: str = option(
         "",
-        "names, separated by commas, that the service answers to without a key, beside its machine's own; *: all",
+        "host names that the service answers to without a key, besides the names of its machine; "
+        "separated by commas; *: all",
         usually="none",
         check=read_hosts,
         group=ACCESS,
@@ -57,7 +63,7 @@ class ServiceOptions:
     )
     cors_origins: str = option(
         "",
-        "origins whose web pages, apps or extensions may use the service, separated by commas; *: all",
+        "web origins whose pages, apps or extensions may use the service; separated by commas; *: all",
         usually="none",
         check=read_origins,
         group=ACCESS,
@@ -66,7 +72,7 @@ class ServiceOptions:
 
 
 def check_keys(options: ServiceOptions, *names: str) -> None:
-    """Raise ValueError for a key that no header can carry, and for callers' keys where none is needed.
+    """Raise ValueError for a key that no header can carry, and for callers' keys if `insecure` is set.
 
     `names`: of the options that are keys. The callers' own is `api_key`.
     """
@@ -83,19 +89,26 @@ def check_keys(options: ServiceOptions, *names: str) -> None:
 class NodeOptions(ServiceOptions):
     """Settings of a service that may stand behind a router."""
 
-    router: str | None = option(None, "router to register with", usually="none", group=ROUTER, placeholder="URL")
+    router: str | None = option(
+        None, "address of a router to register with", usually="none", group=ROUTER, placeholder="URL"
+    )
     router_key: SecretStr | None = option(
-        None, "the router's key for registration", usually="none", group=ROUTER, placeholder=KEY
+        None, "the router's --register-key", usually="none", group=ROUTER, placeholder=KEY
     )
     advertise: str | None = option(
-        None, "where the router reaches this service", usually="none", group=ROUTER, placeholder="URL"
+        None, "address at which the router reaches this service", usually="none", group=ROUTER, placeholder="URL"
     )
     weight: float = option(
-        1.0, "texts that it can take in relation to others", gt=0, le=1e6, group=ROUTER, placeholder="X"
+        1.0,
+        "how many texts this service takes, in relation to other nodes",
+        gt=0,
+        le=1e6,
+        group=ROUTER,
+        placeholder="X",
     )
     hourly_price: float | None = option(
         None,
-        "what an hour of it costs; the router tells the price of a token",
+        "price of an hour of this service; the router computes the price of a token",
         usually="unknown",
         ge=0,
         le=1e9,

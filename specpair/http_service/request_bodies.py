@@ -1,4 +1,4 @@
-"""Reads requests out of their bodies, with limits on the size, also when unpacked, and on the time.
+"""Reads request bodies, with limits on the size, also when unpacked, and on the time.
 
 Long bodies take turns, so that they cost others little time and memory.
 JSON of 4 MB takes Python up to a second, in which no other thread runs, and a hundred megabytes. So a limited number of
@@ -58,7 +58,7 @@ async def read_body(
 
 
 def encoding_of(request: Request) -> str:
-    """How the body of a request is compressed; empty: it is not. Raises UnsupportedEncoding."""
+    """The compression of a request's body; empty: none. Raises UnsupportedEncoding."""
     encoding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
     if encoding not in ("", "identity", *_WINDOW_BITS):
         raise UnsupportedEncoding(
@@ -109,7 +109,7 @@ async def received_body(
 
 
 def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
-    """A compressed body as it was, without ever holding more than `limit` bytes of it.
+    """The decompressed body, without ever holding more than `limit` bytes.
 
     Raises BodyTooLarge, and InvalidRequest for a body that is broken or not complete.
     """
@@ -140,7 +140,7 @@ class RequestBodies:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     async def read(self, request: Request, parse: Callable[[bytes], M]) -> M:
-        """What `parse` makes of the request's body.
+        """The result of `parse` for the request's body.
 
         Raises what `parse` and `read_body` raise, InvalidRequest for too many values, and Overloaded if other long
         bodies have left no room.
@@ -179,7 +179,7 @@ class RequestBodies:
 
 
 class ByteBudget:
-    """So many bytes; those who find too few wait in order."""
+    """A budget of bytes; callers that find too few wait in order."""
 
     def __init__(self, size: int) -> None:
         self._size = self._free = size
@@ -187,11 +187,11 @@ class ByteBudget:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody has any, or waits."""
+        """Whether all bytes are free and nobody waits."""
         return self._free == self._size and not self._waiting
 
     async def take(self, size: int) -> None:
-        """Take `size` bytes, which must be given back."""
+        """Take `size` bytes, which the caller must give back."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
         self._admit()
@@ -217,7 +217,7 @@ class ByteBudget:
 
 
 def values(body: bytes) -> int:
-    """How many commas of JSON are not in strings."""
+    """The number of commas outside of JSON strings."""
     text = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
     in_string = np.add.accumulate(text == ord('"'), dtype=np.uint8) & 1
     return int(np.count_nonzero((text == ord(",")) & (in_string == 0)))

@@ -1,4 +1,4 @@
-"""Shuts the process down: texts under way end, or get an error; nothing is logged as a fault; the process does end.
+"""Shuts the process down: texts under way end or get an error, no fault is logged, and the process ends.
 
 SIGTERM drains: the server goes on serving until no text is under way, or the grace is over. It stops only then, because
 a server that stops closes its sockets at once. SIGINT (Ctrl-C), and a second signal of either kind, stop the server
@@ -44,12 +44,12 @@ class Draining:
         self._look: asyncio.TimerHandle | None = None
 
     def check_new_text(self) -> None:
-        """Raise ShuttingDown while no new text is taken. To be called before a text is begun, wherever that is."""
+        """Raise ShuttingDown while no new text is accepted. Call this before a text begins."""
         if self.begun:
             raise ShuttingDown("this process is draining and takes no new texts: ask again when it is back")
 
     def begin(self, then: Callable[[], object]) -> None:
-        """Take no new texts, and call `then` when none is under way or the grace is over."""
+        """Accept no new texts, and call `then` when no text is under way or the grace is over."""
         self.begun, self._then = True, then
         self.changed()
         if self._then is not None:
@@ -58,7 +58,7 @@ class Draining:
             _log.info("draining: no new texts are taken, those under way have %g s to end", self.seconds)
 
     def changed(self) -> None:
-        """Look whether texts are under way: a request or a text is over."""
+        """Check for texts under way, after a request or a text has ended."""
         if self._then is None:
             return
         if self._look is not None:
@@ -95,7 +95,7 @@ class StopSignals:
     app_ending: bool = False  # whether the application is shutting down; a further signal then ends the process at once
 
     def end_process(self) -> None:
-        """End the process now, as the first signal would without a handler; without one, as SIGTERM would."""
+        """End the process now, as the first signal would without a handler; without a signal, as SIGTERM would."""
         number = self.numbers[0] if self.numbers else signal.SIGTERM
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""Which web pages may use a service: by the host that a request names, and by the origin of the page that sends it.
+"""Decides which web pages may use a service, by the request's host and by the page's origin.
 
 A page at `http://evil.example:8000` may have its name resolved anew, to an address of this machine or of a private
 network (DNS rebinding). The browser then takes the service for the page's own server: the page sends requests and reads
@@ -37,7 +37,7 @@ EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages 
 
 
 def read_hosts(text: str) -> tuple[str, ...]:
-    """The names in a setting, separated by commas, or `*` alone. Raises ValueError, which says what is wrong."""
+    """The names in a setting, separated by commas, or `*` alone. Raises ValueError with the reason."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if names == (ANY,):
         return names
@@ -69,7 +69,7 @@ class Hosts:
         self._looked_up: asyncio.Task[str] | None = None
 
     async def check(self, host: str) -> None:
-        """Raise ForeignHost for a request to a name that is not known. `host`: from `host_of`.
+        """Raise ForeignHost for a request to an unknown name. `host`: from `host_of`.
 
         A request without a Host is of a program: browsers always send it.
         """

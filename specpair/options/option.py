@@ -1,4 +1,4 @@
-"""An option is a field of a dataclass, which says its type, default, range and meaning. All else is derived from it.
+"""An option is a field of a dataclass with type, default, range and meaning. All else is derived from the field.
 
 A request's field and its check (`request_fields`), the check in a program (`complaint`), a flag, a variable, a key of a
 file, and the reference pages.
@@ -18,7 +18,7 @@ _ABOUT = "option"  # key of a field's metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the field of an option says of it beside its type and default."""
+    """The metadata of an option's field, besides its type and default."""
 
     words: str  # what it means: one phrase, lower case, without a full stop
     name: str = ""  # of its setting, where that is not the field's
@@ -58,7 +58,7 @@ def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, h
 
 
 def like(cls: Any, name: str, words: str = "", *, default: Any = MISSING, **about: Any) -> Any:
-    """The field of a setting that has the default and the range of an option of `cls`.
+    """A setting's field with the default and the range of an option of `cls`.
 
     `words`: its own; empty: those of the other.
     `about`: what else differs.
@@ -71,7 +71,7 @@ def like(cls: Any, name: str, words: str = "", *, default: Any = MISSING, **abou
 
 @dataclass(frozen=True)
 class Option:
-    """An option: the name and type of its field, and what that says of it."""
+    """An option: the name, type and metadata of its field."""
 
     name: str
     annotation: Any
@@ -85,7 +85,7 @@ class Option:
 
     @property
     def setting(self) -> str:
-        """The name of its setting: of its flag, variable and key."""
+        """The name of the option's setting: its flag, variable and key."""
         return self.about.name or self.name
 
     @property
@@ -95,7 +95,7 @@ class Option:
 
     @cached_property
     def choices(self) -> Sequence[str]:
-        """All of its values by name; empty: they are not listed."""
+        """All values by name; empty: the values are not listed."""
         return [each.value for each in self.kind] if self.names_a_choice else self.about.choices
 
     @cached_property
@@ -107,23 +107,22 @@ class Option:
 
     @cached_property
     def optional(self) -> bool:
-        """Whether None is a value of it: it is not given."""
+        """Whether None (not given) is a value of the option."""
         return types.NoneType in self.kinds
 
     @property
     def kind(self) -> Any:
-        """The type of its values but for None and auto."""
+        """The type of its values, except None and auto."""
         return next((each for each in self.kinds if each not in (types.NoneType, Literal)), str)
 
     @property
     def lasts(self) -> bool:
-        """Whether it can be a variable and a key of a file, too: not where its flag names a file, or may be given
-        several times."""
+        """Whether it can also be a variable and a key of a file: not if its flag names a file or may be repeated."""
         return self.about.item is None and not self.about.in_file
 
     @cached_property
     def types(self) -> tuple[type, ...] | None:
-        """The types that a value may have, where it is a number, a switch or a text; None: it is something else."""
+        """The types of a value that is a number, a switch or a text; None: the value is something else."""
         kinds = [each for each in self.kinds if each is not types.NoneType]
         if len(kinds) > 1 or kinds[0] not in (int, float, bool, str):
             return None
@@ -136,7 +135,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """Its range in words; empty if it has none."""
+        """Its range in words; empty without a range."""
         about = self.about
         low = about.ge if about.gt is None else about.gt
         high = about.le if about.lt is None else about.lt
@@ -148,7 +147,7 @@ class Option:
         return "" if high is None else f"{'at most' if about.lt is None else 'below'} {_number(high)}"
 
     def complaint(self, value: Any) -> str | None:
-        """What is wrong with a value, beginning with the option's name; None: nothing."""
+        """The error for a value, beginning with the option's name; None: the value is valid."""
         if value is None and self.optional:
             return None
         if self.choices:
@@ -194,13 +193,13 @@ def _options_of(cls: Any) -> Mapping[str, Option]:
 
 
 def settings_of(cls: Any, end: str) -> dict[str, Option]:
-    """The options of a dataclass that are settings of an end, which its table in the file names, by setting."""
+    """The options of a dataclass that are settings of the program with this table in the file, by setting."""
     found = {each.setting: each for each in options_of(cls).values() if each.about.group and each.lasts}
     return {name: each for name, each in found.items() if each.about.only in ("", end)}
 
 
 def complaint(given: Any) -> str | None:
-    """What is wrong with the first wrong option of a dataclass instance; None: nothing."""
+    """The error for the first wrong option of a dataclass instance; None: all are valid."""
     complaints = (each.complaint(getattr(given, name)) for name, each in options_of(type(given)).items())
     return next((each for each in complaints if each is not None), None)
 

@@ -1,4 +1,4 @@
-"""Options as fields of pydantic models: the same types, ranges and words in a request, in a report and in OpenAPI."""
+"""Options as fields of pydantic models: the same types, ranges and texts in requests, reports and OpenAPI."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any

@@ -1,1 +1,1 @@
-"""What both ends send each other: requests and responses."""
+"""The protocol between verifier and drafter: requests and responses."""

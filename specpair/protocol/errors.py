@@ -1,4 +1,4 @@
-"""The errors of the protocol. Either end raises them; the verifier maps them to HTTP, and the client maps them back.
+"""The errors of the protocol. Verifier and drafter raise them; the verifier maps them to HTTP, the client back.
 
 SpecPairError
 +-- RequestError                 the request is at fault
@@ -22,7 +22,7 @@ from specpair.protocol.terminal_text import one_line
 
 
 class SpecPairError(Exception):
-    """Base class. Each subclass states its `code`, and what differs from its base.
+    """Base class. Each subclass states its `code`, and its differences from the base.
 
     `code`: stable name on the wire.
     `status`: HTTP status.
@@ -53,11 +53,11 @@ class SpecPairError(Exception):
 
 
 class RequestError(SpecPairError, code="bad_request", status=422, type="invalid_request_error"):
-    """The request is at fault."""
+    """The request is wrong."""
 
 
 class InvalidRequest(RequestError, code="invalid_request"):
-    """The request is not what the endpoint takes. `param` names the field."""
+    """The request does not fit the endpoint. `param` names the field."""
 
 
 class InvalidHead(RequestError, code="invalid_head", status=400):
@@ -73,7 +73,7 @@ class BodyTooLarge(RequestError, code="body_too_large", status=413):
 
 
 class UnsupportedEncoding(RequestError, code="unsupported_encoding", status=415):
-    """The body is compressed in a way that is not read here."""
+    """The compression of the body is not supported."""
 
 
 class RequestTimeout(RequestError, code="request_timeout", status=408):
@@ -89,7 +89,7 @@ class Forbidden(RequestError, code="forbidden", status=403):
 
 
 class ForeignHost(RequestError, code="foreign_host", status=403):
-    """There is no key, and the request is for a name that is not known to be this machine's."""
+    """There is no key, and the request names a host that is not known as this machine."""
 
 
 class ForeignOrigin(RequestError, code="foreign_origin", status=403):
@@ -109,15 +109,15 @@ class MethodNotAllowed(RequestError, code="method_not_allowed", status=405):
 
 
 class NoWebSocket(RequestError, code="no_websocket", status=426):
-    """The request opens a WebSocket, and the services have none."""
+    """The request opens a WebSocket, which the services do not support."""
 
 
 class UnknownModel(RequestError, code="model_not_found", status=404):
-    """The request names another model than the one that is served."""
+    """The request names another model than the served one."""
 
 
 class UnknownResponse(RequestError, code="response_not_found", status=404):
-    """There is no such response: it was never there, is no longer kept, or is another caller's."""
+    """There is no such response: it never existed, is no longer stored, or belongs to another caller."""
 
 
 class EmptyPrompt(RequestError, code="empty_prompt"):
@@ -137,11 +137,11 @@ class TokenOutOfRange(RequestError, code="token_out_of_range"):
 
 
 class TooManyDrafts(RequestError, code="too_many_drafts"):
-    """More draft tokens than `limit`, the most that are judged at once."""
+    """The request has more draft tokens than `limit`, the most that are judged at once."""
 
 
 class UnknownSession(RequestError, code="unknown_session", status=404):
-    """The session was never prefilled, was deleted, expired when idle, or made room for another one."""
+    """The session was never prefilled, was deleted, expired when idle, or was replaced by another session."""
 
 
 class SessionConflict(RequestError, code="session_conflict", status=409):
@@ -169,7 +169,7 @@ class ModeUnavailable(RequestError, code="mode_unavailable"):
 
 
 class OverlapRefused(RequestError, code="overlap_refused"):
-    """Another request of the session waits, and the text would depend on which is judged first."""
+    """Another request of the session waits, and the text would depend on the order of the two."""
 
 
 class PositionInsidePrompt(RequestError, code="position_inside_prompt"):
@@ -193,7 +193,7 @@ class ModelFailed(ServerError, code="model_failed", status=503):
 
 
 class Overloaded(ServerError, code="overloaded", status=503):
-    """Too much is waiting: ask again after `retry_after` seconds."""
+    """Too many requests wait: ask again after `retry_after` seconds."""
 
 
 class ShuttingDown(ServerError, code="shutting_down", status=503):

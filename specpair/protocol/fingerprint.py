@@ -1,4 +1,4 @@
-"""The fingerprint of a vocabulary. Free of pydantic, which machines that run a backend alone need not have."""
+"""The fingerprint of a vocabulary. Does not import pydantic: a machine that only runs a backend may lack it."""
 
 from dataclasses import dataclass, field
 

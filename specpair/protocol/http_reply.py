@@ -1,4 +1,4 @@
-"""The head of a request of HTTP/1.1, and the parser of its reply, within bounds: for the connections of this project
+"""The head of an HTTP/1.1 request, and the parser of its reply, within bounds: for the connections of this project
 that are measured, and so do without a client library."""
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _WITHOUT_BODY = (204, 304)
 
 
 class ReplyError(Exception):
-    """What came is no reply of HTTP/1.1, or is not complete. The message says why."""
+    """The received bytes are no complete reply of HTTP/1.1. The message has the reason."""
 
 
 class HeadTooLong(ReplyError):
@@ -59,7 +59,7 @@ class ReplyParser:
         return self.complete and self._keeps and not self._extra
 
     def feed(self, data: bytes) -> None:
-        """Parse what has come. Raises ReplyError."""
+        """Parse received bytes. Raises ReplyError."""
         if self._parser is None:
             self._extra = True
             return
@@ -77,15 +77,15 @@ class ReplyParser:
             raise _too_long()
 
     def end_of_input(self) -> None:
-        """The other end has closed the connection, which ends a reply without a length. Raises ReplyError if this one
-        is not complete."""
+        """The connection was closed, which ends a reply without a length. Raises ReplyError if the reply is
+        incomplete."""
         if self.head is None or (self._framed and not self.complete):
             raise ReplyError(f"the connection was closed {'before' if self.head is None else 'within'} the reply")
         self.complete = True
         self.end()
 
     def end(self) -> None:
-        """Parse no more. The parser holds this object: a cycle would be left to the garbage collector."""
+        """Parse no more. This breaks the reference cycle with the parser."""
         self._parser = None
 
     def take(self) -> bytes:
@@ -139,7 +139,7 @@ class ReplyParser:
         self.complete = self.head is not None
 
     def _stop(self, refusal: ReplyError) -> None:
-        """Stop the parser, which has called."""
+        """Stop the parser, which called a method of this object."""
         self._refusal = refusal
         raise refusal
 

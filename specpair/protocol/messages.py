@@ -46,7 +46,7 @@ NextInMs = Annotated[
 
 
 def _first_wrong(weights: Any) -> Any:
-    """The first wrong weight alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    """The first wrong weight alone, if any: naming every wrong weight of hundreds of thousands takes seconds."""
     for token, weight in weights.items() if isinstance(weights, dict) else ():
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             return {token: weight}
@@ -201,7 +201,7 @@ class VerifyRequest(RequestModel):
 
 
 class BatchRequest(RequestModel):
-    """Verify requests for several sessions. They are validated one by one, so that one bad item fails alone."""
+    """Verify requests for several sessions. Each is validated by itself, so that a bad item fails alone."""
 
     items: Annotated[
         list[Any],
@@ -310,7 +310,7 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
 
 
 def many_faults(error: ValidationError) -> InvalidRequest | None:
-    """The error for a request with more faults than are worth listing; None: it has fewer."""
+    """The error for a request with too many faults to list; None: the request has fewer."""
     count = error.error_count()
     return InvalidRequest(f"the request has {count} faults") if count > _MOST_ERRORS else None
 

@@ -1,4 +1,4 @@
-"""What the response models share: their base, the types of their fields, and the parts that several of them have."""
+"""The base of the response models, the types of their fields, and parts that several models share."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -115,7 +115,7 @@ class Response(BaseModel):
 
 
 class Timing(Response):
-    """Where the time went on the verifier."""
+    """Times of the request on the verifier."""
 
     queue_ms: Annotated[Milliseconds, Field(description="The wait for a forward pass.")]
     forward_ms: Annotated[Milliseconds, Field(description="The passes that ran this request; 0: none did.")]
@@ -157,13 +157,13 @@ else:
 
 
 class SamplingReport(_WithSampling):
-    """How the target's tokens are drawn. A grammar is not repeated."""
+    """The sampling settings of the target. A grammar is not repeated."""
 
     noise: Noise
 
     @classmethod
     def of(cls, spec: TextSpec) -> "SamplingReport":
-        """The report of the options of a text, whose seed is settled."""
+        """The report of a text's options with its final seed."""
         options = options_of(TextSpec)
         return cls(noise=gumbel.NAME, **{name: options[name].to_json(getattr(spec, name)) for name in _REPORTED})
 

@@ -1,4 +1,4 @@
-"""Responses that bring tokens, and errors. The verifier builds its replies of these models; the drafter reads by them.
+"""Responses with tokens, and errors. The verifier writes replies with these models; the drafter reads them.
 
 Unknown keys are ignored, since a later verifier may send more. The fields stand in the order of the JSON keys.
 """
@@ -102,7 +102,7 @@ class VerifyResponse(TimedResponse):
 
     @property
     def ran(self) -> bool:
-        """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
+        """Whether the target ran for this request: not if its draft was stale or contained in a longer draft."""
         return self.judged > 0 or self.forward > 0.0
 
     @property
@@ -112,7 +112,7 @@ class VerifyResponse(TimedResponse):
 
 
 class ErrorDetail(Response):
-    """An error. Which details come beside the message depends on the code."""
+    """An error. The details besides the message depend on the code."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -209,7 +209,7 @@ class GenerateResponse(TimedResponse):
 
 
 class GenerateOpenEvent(Response):
-    """Data of the event `open`, the first of `/generate`: what a request needs to continue after a cut stream."""
+    """Data of the event `open`, the first of `/generate`: the fields with which a request continues a cut stream."""
 
     session_id: SessionId
     prompt_len: PromptLength

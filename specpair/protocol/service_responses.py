@@ -152,7 +152,7 @@ class ModelInfo(Response):
 
     @property
     def shared_pass_times(self) -> CostByWidth:
-        """The same, with those of the wider passes."""
+        """As `pass_times`, with the wider passes."""
         wide = [(tokens, seconds(each)) for tokens, each in self.wide_pass_ms]
         return CostByWidth([*enumerate(self.pass_times, 1), *wide])
 
@@ -199,7 +199,7 @@ class SessionsResponse(Response):
 
 
 class KeyUsage(Response):
-    """What was done for a key since the service was started."""
+    """The usage of a key since the service was started."""
 
     key: Annotated[str | None, Field(description="Its name; null: callers without a key.")]
     requests: Annotated[Count, Field(description="Requests that may begin or continue a text.")]
@@ -210,7 +210,7 @@ class KeyUsage(Response):
 
 
 class UsageResponse(Response):
-    """The usage of the caller's key, or of all keys for one that is an admin's."""
+    """The usage of the caller's key; for an admin's key, of all keys."""
 
     keys: Annotated[list[KeyUsage], Field(description="One for each key, by name.")]
 

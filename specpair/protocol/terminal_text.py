@@ -1,4 +1,4 @@
-"""Make untrusted text (of a model, a verifier, a file, a client) safe to print to a terminal.
+"""Makes untrusted text (of a model, a verifier, a file, a client) safe to print to a terminal.
 
 A terminal obeys control characters: they move the cursor, change the title, write to the clipboard. Bidirectional
 overrides reorder a line. Both functions escape such characters as Python does, `\\x1b` or `\\u202e`, and leave all

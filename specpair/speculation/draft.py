@@ -1,4 +1,4 @@
-"""A draft: what a drafter proposes as the continuation of a text, as a value, on both ends; the shape of its tree."""
+"""A draft, the drafter's proposal for the continuation of a text, and the shape of its tree. Both ends use it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from specpair.speculation.acceptance.draft_probs import Weights
 
 
 class DraftSource(Enum):
-    """Where a draft token came from."""
+    """The source of a draft token."""
 
     MODEL = "model"  # the drafter predicted it
     LOOKUP = "lookup"  # it was looked up in the text, or in an earlier one
@@ -47,7 +47,7 @@ class DraftToken(NamedTuple):
 
 
 class TreeLimits(NamedTuple):
-    """What a verifier takes of a tree. None: any number."""
+    """A verifier's limits for a draft tree. None: no limit."""
 
     leaves: int | None = None
     nodes: int | None = None
@@ -55,7 +55,7 @@ class TreeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft tokens from `position` on, how many tokens of the text come before them. Each stands behind its parent."""
+    """Draft tokens behind the first `position` tokens of the text. Each follows its parent."""
 
     position: int
     tokens: tuple[DraftToken, ...] = ()
@@ -77,7 +77,7 @@ class Draft:
 
     @property
     def left(self) -> list[int]:
-        """Item k: how many draft tokens follow the first k of the likeliest chain."""
+        """Item k: the number of draft tokens that follow the first k of the likeliest chain."""
         shared: list[int] = []  # for each token, how many of that chain are on its way
         chain = [-1]  # indices, behind that of the root
         for index, each in enumerate(self.tokens):
@@ -95,7 +95,7 @@ class Draft:
         return list(committed[: len(chain)]) == chain
 
     def before(self, committed: Sequence[int], judged: int) -> int:
-        """How many of the draft tokens were committed before a pass that judged `judged` of those behind.
+        """The number of draft tokens that were committed before a pass that judged `judged` of the remaining ones.
 
         `committed`: the text from `position` on.
         """
@@ -129,7 +129,7 @@ class Draft:
         )
 
     def within(self, depth: int) -> Self:
-        """The draft without the tokens that have `depth` others, or more, on their way from the text."""
+        """The draft without the tokens deeper than `depth` in the tree."""
         if self.is_chain:
             return self.first(depth)
         return self._behind(-1, self.position, [at for at, each in enumerate(depths(self.parents)) if each <= depth])
@@ -146,11 +146,11 @@ class Draft:
         return self
 
     def cut(self, limits: TreeLimits) -> Self:
-        """What a verifier with these limits judges of it: a chain is no tree, and is judged as a whole."""
+        """The part of the draft that a verifier with these limits judges. A chain is judged as a whole."""
         return self if self.is_chain else self.with_leaves(limits.leaves).first(limits.nodes)
 
     def likeliest(self) -> Self:
-        """Of a tree the chain of those tokens that each stand first among the ones that follow the same token."""
+        """The likeliest chain of a tree: the first child of each token."""
         if self.is_chain:
             return self
         path = [-1]
@@ -164,7 +164,7 @@ class Draft:
         return len(self.path(committed))
 
     def fresh(self, committed: Sequence[int]) -> Self | None:
-        """What goes beyond the `committed` tokens, the text from `position` on; None where the text took another way.
+        """The part beyond `committed`, the text from `position` on; None if the text took another branch.
 
         Also None where the text goes beyond the draft: then it holds the whole answer to the draft.
         """
@@ -200,8 +200,8 @@ class Draft:
         return path[1:]
 
     def _behind(self, root: int, position: int, indices: Iterable[int]) -> Self:
-        """A draft at `position` of those of the tokens with these `indices` that follow the one at index `root` (-1:
-        the text), by way of others of them only."""
+        """A draft at `position` of the tokens at `indices` that descend, by those only, from the one at `root` (-1: the
+        text)."""
         rest: list[DraftToken] = []
         kept = {root: -1}  # indices in the rest, by index in this draft
         for index in indices:
@@ -221,7 +221,7 @@ NO_DRAFT = Draft(0)  # at whatever position
 
 
 def rest_of_chain(ids: Sequence[int], committed: Sequence[int]) -> list[int] | None:
-    """What of a chain of draft tokens goes beyond the `committed` ones, the text from the draft's position on.
+    """The part of a chain of draft tokens beyond the `committed` tokens, the text from the draft's position on.
 
     None: the text answers the draft, since it took another way, or goes beyond the draft.
     """
@@ -230,7 +230,7 @@ def rest_of_chain(ids: Sequence[int], committed: Sequence[int]) -> list[int] | N
 
 
 def chain(ids: Sequence[int], probs: Sequence[Weights] = ()) -> tuple[DraftToken, ...]:
-    """Draft tokens each of which follows the one before. `probs`: what each was drawn from, or empty."""
+    """Draft tokens in a chain. `probs`: the distribution that each was drawn from, or empty."""
     if probs:
         return tuple(DraftToken(token, probs=each) for token, each in zip(ids, probs, strict=True))
     return tuple(map(DraftToken, ids))
@@ -249,7 +249,7 @@ def children(drafts: Sequence[DraftToken]) -> list[list[int]]:
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many nodes the path to each has, itself included."""
+    """The depth of each node: the number of nodes on its path, itself included."""
     found: list[int] = []
     for at, back in enumerate(parents):
         found.append(1 if back > at else found[at - back] + 1)

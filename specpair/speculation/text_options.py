@@ -1,4 +1,4 @@
-"""`TextSpec`: the options of one text that both ends must know, each said once."""
+"""`TextSpec`: the options of one text that both ends must know, each defined once."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,10 +12,15 @@ from specpair.speculation.sampling.sampling import Sampling, SamplingOptions
 
 @dataclass(frozen=True, kw_only=True)
 class TextSpec(SamplingOptions):
-    """How a prompt is continued. Requests, flags, settings and OpenAI's parameters are made from these fields."""
+    """The options of a text. Requests, flags, settings and OpenAI's parameters are made from these fields."""
 
     max_tokens: int | None = option(
-        None, "the most tokens to generate", usually="as many as the context holds", ge=1, group="text", placeholder="N"
+        None,
+        "maximum number of tokens to generate",
+        usually="as many as the context holds",
+        ge=1,
+        group="text",
+        placeholder="N",
     )
     strategy: Strategy = option(Strategy.COUPLED, "the rule by which draft tokens are accepted", group="acceptance")
     threshold: float | None = option(
@@ -26,12 +31,12 @@ class TextSpec(SamplingOptions):
         group="acceptance",
         placeholder="P",
     )
-    explain: bool = option(False, "tell the decision on each token")
+    explain: bool = option(False, "report the decision on each token")
     logprobs: int | None = option(
         None,
-        "tell the log probability of each token, and those of this many of the likeliest tokens; they are the target's "
-        "at temperature 1, before processors and filters",
-        usually="of none",
+        "report the log probability of each token, and of this many of the most likely tokens: the "
+        "target's at temperature 1, before logits processors and filters",
+        usually="none",
         ge=0,
         le=MOST_LOGPROBS,
         group="text",
@@ -47,7 +52,7 @@ class TextSpec(SamplingOptions):
 
     @classmethod
     def of(cls, sampling: SamplingOptions, **options: Any) -> Self:
-        """A text that is drawn so, with further options."""
+        """A spec with these sampling settings and further options."""
         return cls(**{name: getattr(sampling, name) for name in options_of(SamplingOptions)}, **options)
 
     @property
@@ -62,21 +67,21 @@ class TextSpec(SamplingOptions):
 
     @property
     def details_asked(self) -> tuple[bool, int | None]:
-        """What is told of its tokens besides their ids: the options `explain` and `logprobs`."""
+        """The requested details of its tokens: the options `explain` and `logprobs`."""
         return self.explain, self.logprobs
 
     @property
     def without_details(self) -> Self:
-        """Its options without those of what is told, and without its length."""
+        """Its options without `explain`, `logprobs` and the length."""
         return replace(self, explain=False, logprobs=None, max_tokens=None)
 
     def complaint(self) -> str | None:
-        """What is wrong with the options, each and together; None: nothing."""
+        """The error for the options, each and together; None: they are valid."""
         return complaint(self) or wrong_together(self)
 
 
 def wrong_together(spec: TextSpec) -> str | None:
-    """What is wrong with options that are right by themselves; None: nothing."""
+    """The error for valid options that do not go together; None: they do."""
     if spec.strategy is Strategy.THRESHOLD and spec.threshold is None:
         return "the strategy threshold needs a threshold, from 0 to less than 1"
     if spec.strategy is not Strategy.THRESHOLD and spec.threshold is not None:

@@ -67,7 +67,7 @@ class AnswerOptions(NodeOptions):
 
     tool_style: str = option(
         AUTO,
-        f"how the model writes calls of tools: {', '.join(Style)}; auto: as its chat template shows",
+        f"how the model writes tool calls: {', '.join(Style)}; auto: as the chat template shows",
         check=style_named,
         group=SERVICE,
         placeholder="STYLE",

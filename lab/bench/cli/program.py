@@ -63,7 +63,7 @@ def run_bench(options: argparse.Namespace) -> int:
 
 
 def _interrupted(folder: Path, out: Console, note: Note) -> int:
-    """Show what was measured."""
+    """Show the results so far of an interrupted run."""
     if (folder / RUN).is_file():
         results = read_results(folder)
         show(analyse(results), out)
@@ -90,7 +90,7 @@ async def _bench(options: argparse.Namespace, folder: Path, notes: Console, note
 async def _begun(
     options: argparse.Namespace, folder: Path, stack: AsyncExitStack, note: Note
 ) -> tuple[Run, list[ProbedSide]]:
-    """A new run, or the one in the folder."""
+    """A new run, or the run in the folder."""
     chosen: BenchOptions = options.bench
     asked = None
     if options.resume is None:
@@ -116,7 +116,7 @@ async def _begun(
 
 
 def _changed(case: Case, chosen: BenchOptions) -> Case:
-    """The case with what the flags give in place of its own."""
+    """The case with its values overridden by flags."""
     given = {"requests": chosen.requests, "concurrency": chosen.clients, "output_tokens": chosen.output_tokens}
     return case.model_copy(update={name: value for name, value in given.items() if value is not None})
 

@@ -1,1 +1,1 @@
-"""One run of a text behind ports: who drafts, who verifies, and the clock. Both ends run it."""
+"""Runs one text: drafter, verifier and clock are interfaces. Both the drafter and the verifier use this package."""

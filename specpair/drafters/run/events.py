@@ -1,4 +1,4 @@
-"""What a run needs of its verifier, what happens in it (one class for each event), and those who listen."""
+"""Interfaces of a run: its verifier, its events (one class each), and its listeners."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 
 class Verified(Protocol):
-    """What the verifier says to a draft. Times in seconds.
+    """The verifier's reply to a draft. Times in seconds.
 
     `tokens`: committed tokens from the draft's position on.
     `accepted`: leading draft tokens that equal committed tokens.
@@ -128,7 +128,7 @@ Listener = Callable[[RunEvent, float], None]
 
 
 def to_all(*listeners: Listener) -> Listener:
-    """Return a listener that hands each event to all of `listeners`, in their order."""
+    """Return a listener that passes each event to all of `listeners`, in their order."""
 
     def tell(event: RunEvent, now: float) -> None:
         for listener in listeners:
@@ -141,7 +141,7 @@ class DraftVerifier(Protocol):
     """Has drafts judged, one at a time. Raises what ends the text."""
 
     def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
-        """Have a draft judged.
+        """Send a draft, and return the verifier's reply.
 
         `policy`: what the verifier does after a rejection.
         """
@@ -151,7 +151,7 @@ class VerifierConnection(DraftVerifier, Protocol):
     """A connection to the verifier, for one exchange at a time. Its methods raise what ends the text."""
 
     def another(self) -> "VerifierConnection":
-        """A further one, to be closed by whoever asked for it."""
+        """Open another connection, which the caller closes."""
 
     def connect(self) -> None:
         """Prepare for the first exchange. An error is raised by that exchange, not here."""

@@ -1,4 +1,4 @@
-"""Run the actions that the controller decides on: draft steps and verify requests; and read the event stream.
+"""Runs the controller's actions, draft steps and verify requests, and reads the event stream.
 
 `ThreadedExecutor` gives each of them a thread. The thread in which an event happens reacts to it at once: a hand-over
 to another thread would take as long as the controller's decision. In lockstep no two actions run at the same time, and
@@ -24,7 +24,7 @@ READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whethe
 
 
 class Executor(ABC):
-    """Runs draft steps and verify requests, and passes the events that they cause to `react`.
+    """Runs draft steps and verify requests, and passes their events to `react`.
 
     `at_once`: whether the thread in which an event happens runs the actions that are due after it. Where no two actions
     run at the same time, the caller's thread does: the tokens are read first, and the decision knows all outcomes.
@@ -39,7 +39,7 @@ class Executor(ABC):
         """
 
     def open(self, position: int, react: "React") -> None:  # noqa: B027
-        """Begin to work: the session is open, and listened to from `position` on. Any thread may call `react`."""
+        """Begin to work: the session is open. Read its event stream from `position` on. Any thread may call `react`."""
 
     @abstractmethod
     def draft(self, step: DraftStep, text: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""One text reacts to its events: they are fed to the controller, and the actions it returns are run."""
+"""Feeds the events of one text to the controller, and runs the actions that the controller returns."""
 
 import threading
 from collections import deque
@@ -17,7 +17,7 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 
 class JudgedRounds:
-    """Tells the draft of each round of one text. A draft has one round at most."""
+    """Finds the draft of each round of one text. A draft has at most one round."""
 
     def __init__(self) -> None:
         self._judged: set[InFlightDraft] = set()  # those in flight of which a round is known
@@ -51,7 +51,7 @@ class JudgedRounds:
 
 
 class Transcript(Protocol):
-    """What a run has written. The reactor appends to it, under its lock; others read it."""
+    """The text that a run has written. The reactor appends tokens under its lock; others read."""
 
     known: list[int]  # token ids of the prompt and of all committed tokens
     unread: deque[events.Committed]  # committed, but not passed on to the reader yet
@@ -60,7 +60,7 @@ class Transcript(Protocol):
 
 @dataclass(slots=True)
 class PlainTranscript:
-    """The transcript of a run that has no session with its verifier over a network. `known`: as the run begins."""
+    """The transcript of a run without a session over a network. `known`: the text at the start of the run."""
 
     known: list[int]
     finish_reason: str | None
@@ -169,7 +169,7 @@ class Reactor:
             self._tell_all()
 
     def _tell_all(self) -> None:
-        """Tell the listener what happened: after the due actions have begun, since none of them should wait for it."""
+        """Pass events to the listener after the due actions have begun, so that no action waits for it."""
         told, self._untold = self._untold, []
         for event, now in told:
             self._tell(event, now)
@@ -212,7 +212,7 @@ class Reactor:
                 raise error
 
     def _count(self, event: events.Answered, now: float) -> None:
-        """Take in a response, but for its tokens."""
+        """Take in a response, except its tokens."""
         response, marks = event.response, event.response.details.sources
         ran = last_round(marks)
         self._controller.answered(
@@ -227,7 +227,7 @@ class Reactor:
         self._untold.append((event, now))
 
     def _forced_before(self, position: int, marks: Sequence[TokenMark], at: int) -> int:
-        """How many forced tokens stand right before the token of mark `at`. `position`: that of the first mark."""
+        """The number of forced tokens right before the token of mark `at`. `position`: that of the first mark."""
         found = forced_before(marks, at)
         return found + (self._forced.get(position, 0) if found == at else 0)
 
@@ -243,7 +243,7 @@ class Reactor:
     def _commit(
         self, position: int, brought: Verified | events.Streamed, now: float, answered: InFlightDraft | None = None
     ) -> None:
-        """Add those of the committed tokens from `position` on that are new to the text.
+        """Append the new ones of the committed tokens, which begin at `position`.
 
         `answered`: the draft whose answer brought them; None: the event stream did.
         """

@@ -65,7 +65,7 @@ class KeyStore:
         return self._file is not None or bool(self._single)
 
     def find(self, given: str) -> StoredKey | None:
-        """The stored key that `given` is; None: it is none.
+        """The stored key equal to `given`; None: there is none.
 
         The time does not depend on which key it is: the hash is compared with each stored one.
         """
@@ -77,7 +77,7 @@ class KeyStore:
         return found
 
     def _look(self) -> None:
-        """Reread the file if it has changed. A file that cannot be read leaves the keys as they were."""
+        """Reread the file if it has changed. If the file cannot be read, the keys stay as they were."""
         now = self._clock()
         if self._file is None or now - self._looked < LOOK_EVERY:
             return
@@ -95,7 +95,7 @@ class KeyStore:
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """None: there is no such file, or it cannot be looked at."""
+    """The file's stamp; None: there is no such file, or no access to it."""
     try:
         found = os.stat(file)
     except OSError:
@@ -114,7 +114,7 @@ class Caller:
 
     @property
     def key_name(self) -> str:
-        """What logs, metrics and usage call the caller's API key; "" without one."""
+        """The caller's API key in logs, metrics and usage; "" without a key."""
         return "" if self.key is None else self.key.name
 
     @property
@@ -127,7 +127,7 @@ ANYONE = Caller()
 
 @dataclass(frozen=True, slots=True)
 class ServiceNames:
-    """How the messages of a service call it and its settings."""
+    """The names of a service and its settings in messages."""
 
     service: str  # what it is
     key: str  # the variable of its key
@@ -143,7 +143,7 @@ ROUTER = ServiceNames("router", "ROUTER_API_KEY", "ROUTER_INSECURE", "give the d
 
 
 class Access:
-    """Admits or refuses requests. A decision depends on the keys, which may change, and on the arguments."""
+    """Admits or refuses requests, by the keys, which may change, and by the arguments."""
 
     def __init__(self, keys: KeyStore, insecure: bool = False, names: ServiceNames = VERIFIER) -> None:
         """`insecure`: without a key, serve every address."""
@@ -229,7 +229,7 @@ def is_local(address: str) -> bool:
 
 
 def stranger(address: str | None, forwarded: Iterable[str]) -> str | None:
-    """The first address that is not local: `address` (None: known to be local), or one in a `forwarded` header.
+    """The first address that is not local: `address` (None: known to be local), or an address in a `forwarded` header.
 
     None: all are local.
     """

@@ -1,4 +1,4 @@
-"""The gate that every request passes: it admits callers, holds the keys to their limits, and refuses foreign pages.
+"""The gate for every request: admits callers, enforces the limits of keys, and refuses foreign web pages.
 
 Each key has an account: what it has used, and what its limits leave. A key spends the tokens that the target's work on
 texts is made of: those that were generated, and the draft tokens that were rejected. (An accepted draft token is a
@@ -37,7 +37,7 @@ _IN_FLIGHT = "specpair.in_flight"  # key of the scope: the accounts that count t
 
 @dataclass(slots=True)
 class UsageCounts:
-    """What was done for a key since the start."""
+    """The usage of a key since the start."""
 
     requests: int = 0  # those that may begin or continue a text
     prompt_tokens: int = 0  # of texts that have begun
@@ -55,7 +55,7 @@ class Account:
         self._bucket: TokenBucket | None = None
 
     def begin_request(self, limits: KeyLimits, now: float) -> None:
-        """Count a request, which is in flight until `end_request`. Raises RateLimited."""
+        """Count a request as in flight until `end_request`. Raises RateLimited."""
         wait = self._wait_for_tokens(limits.tokens_per_second, now)
         if wait > 0.0:
             raise _limited(f"your key may spend {limits.tokens_per_second:g} tokens a second", wait, type="tokens")
@@ -67,7 +67,7 @@ class Account:
         self._requests.freed(now)
 
     def begin_text(self, limits: KeyLimits, now: float) -> None:
-        """A text begins or waits, until `end_text`, in a service without sessions. Raises RateLimited."""
+        """Count a text, which begins or waits, until `end_text`, in a service without sessions. Raises RateLimited."""
         _check(self._texts, limits.sessions, "texts of yours wait or are being generated", now)
         self._texts.taken(now)
 

@@ -1,4 +1,4 @@
-"""The file of keys: TOML with a table for each key. What people wrote into it, comments too, stays as it is.
+"""The file of keys: TOML with a table for each key. Comments and the layout stay as they are.
 
 [laptop]
 hash = "sha256:…"
@@ -40,7 +40,7 @@ _LINE = re.compile(r"line (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What one key may have at once. None: no limit of the key's own."""
+    """The limits of one key. None: the key has no such limit."""
 
     sessions: int | None = None  # in use at once
     requests: int | None = None  # in flight at once
@@ -62,11 +62,11 @@ class StoredKey:
 
 
 class BadKeyEntry(Exception):
-    """What is wrong with a stored key. The message has nothing of what the file says, which could be a key."""
+    """A stored key is wrong. The message quotes nothing of the file, since that could be a key."""
 
 
 def complaint(key: str) -> str | None:
-    """Why a header cannot carry `key`; None: it can."""
+    """The reason why a header cannot carry `key`; None: a header can."""
     if not key:
         return "is empty, it should have at least 1 character"
     if not all("!" <= sign <= "~" for sign in key):
@@ -133,12 +133,12 @@ class KeyFileError(Exception):
 
 
 def read(path: Path) -> list[StoredKey]:
-    """The keys in the file. Raises KeyFileError; FileNotFoundError becomes one, too."""
+    """The keys in the file. Raises KeyFileError, also for a missing file."""
     return _keys(path, _content(path))
 
 
 def add(path: Path, key: StoredKey) -> None:
-    """Add a key at the end of the file, which is made if it is not there. Raises KeyFileError."""
+    """Add a key at the end of the file, which is created if missing. Raises KeyFileError."""
     path = Path(os.path.realpath(path))
     with _changing(path) as file:
         before = _content(path) if path.exists() else ""
@@ -214,7 +214,7 @@ def _without(content: str, name: str) -> str:
 
 
 def _name_of(header: str) -> str | None:
-    """The table that a line begins; None if it is no header of a table."""
+    """The table that a line begins; None if the line is no header of a table."""
     try:
         (name,) = tomllib.loads(header)
     except (tomllib.TOMLDecodeError, ValueError):

@@ -1,1 +1,1 @@
-"""What both HTTP services tell about themselves: metrics, logs, health."""
+"""Observability of both HTTP services: metrics, logs, health."""

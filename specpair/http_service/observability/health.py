@@ -1,5 +1,5 @@
-"""What a service tells of its state: by endpoints, whether it is healthy, lives and is ready, its metrics and usage; to
-systemd, in the protocol of sd_notify(3), that it is ready, works, and ends.
+"""Reports the state of a service: by endpoints, health, liveness, readiness, metrics and usage; to
+systemd, by sd_notify(3), that the service is ready, works or stops.
 
 Systemd is told nothing without `NOTIFY_SOCKET`, which it sets for a unit of `Type=notify`. With `WatchdogSec=` it also
 says how long a service may be silent: then it ends the service, and `Restart=` says whether it starts anew.
@@ -50,7 +50,7 @@ _log = logging.getLogger("specpair.service")
 
 
 class Condition(NamedTuple):
-    """The state of a service. `retry_after`: whole seconds after which it may be another one; None: unknown."""
+    """The state of a service. `retry_after`: whole seconds after which the state may differ; None: unknown."""
 
     status: ServiceStatus
     retry_after: int | None = None
@@ -138,12 +138,12 @@ def state_operations(always: Errors) -> tuple[Operation, ...]:
 
 
 class Supervisor:
-    """Tells systemd, if it has started this process. `tell` is thread-safe, all else is for the event loop."""
+    """Notifies systemd if systemd has started this process. `tell` is thread-safe, all else is for the event loop."""
 
     def __init__(
         self, works: Callable[[float], bool] = lambda _seconds: True, environment: Mapping[str, str] = os.environ
     ) -> None:
-        """`works(seconds)`: whether what runs beside the event loop has made progress within so many seconds."""
+        """`works(seconds)`: whether the threads beside the event loop have made progress within so many seconds."""
         self._works, address = works, environment.get("NOTIFY_SOCKET", "")
         self._address = address.replace("@", "\0", 1) if address.startswith("@") else address
         asked = environment.get("WATCHDOG_USEC", "")
@@ -152,7 +152,7 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, *lines: str) -> None:
-        """Tell assignments, such as `READY=1`. What cannot be told now is lost."""
+        """Send assignments, such as `READY=1`, to systemd. Assignments that cannot be sent now are lost."""
         if not self._address:
             return
         try:
@@ -163,7 +163,7 @@ class Supervisor:
             _log.debug("systemd could not be told %s: %s", lines, error)
 
     def start(self) -> None:
-        """From now on tell that the service works, until the event loop or `works` shows that it does not."""
+        """Notify systemd regularly that the service works, until the event loop or `works` shows that it does not."""
         self._task = asyncio.create_task(self._watch()) if self._silence else None
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What services log: the format of records, with the ids of the request and of the session, and the line of a text."""
+"""Logs of services: the format of records, with the ids of request and session, and the line of an ended text."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ DELETION = "deletion"  # what a text was ended by whose session was deleted, as 
 
 @dataclass(slots=True)
 class RequestContext:
-    """A request that is being served. The fields with defaults are filled in as they become known."""
+    """A request that is being served. Fields with defaults are filled in later."""
 
     request_id: str
     session_id: str = ""
@@ -140,7 +140,7 @@ def log_ended_text(
     reason: str = "",
     session_id: str = "",
 ) -> None:
-    """Write the line of a text that ended.
+    """Log the line of an ended text.
 
     `seconds`: from its request to its last token.
     `mode`: which machine drafted.

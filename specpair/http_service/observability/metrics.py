@@ -1,4 +1,4 @@
-"""The metrics that the HTTP services of both ends have: requests, texts, speculation."""
+"""Prometheus metrics of both HTTP services: requests, texts, speculation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 def label(value: str) -> str:
-    """The value of a label; "-" for an empty one, which to Prometheus is as if the label were missing."""
+    """The value of a label; "-" for an empty value, which Prometheus treats as a missing label."""
     return value or "-"
 
 
@@ -62,7 +62,7 @@ class RequestMetrics:
         return kind(name, meaning, ("model_name", *labels), namespace=PREFIX, registry=self.registry, **more)
 
     def _values(self, key: str) -> tuple[str, ...]:
-        """The values of the labels of all that is counted for a key; "": for callers without one."""
+        """The label values of all metrics of a key; "": callers without a key."""
         return (self.model_name(), label(key)) if self._by_key else (self.model_name(),)
 
     def request(self, route: str, status: int, seconds: float, key: str) -> None:
@@ -114,7 +114,7 @@ class ServiceMetrics(RequestMetrics):
         )
 
     def text(self, key: str = "") -> "LabelledMetrics":
-        """Where the texts of the callers with this key are counted."""
+        """The counter of texts of the callers with this key."""
         labels = self._values(key)
         text = self._texts.get(labels)
         if text is None:
@@ -135,7 +135,7 @@ class LabelledMetrics:
         self._positions: list[Counter] = []
 
     def began(self, prompt_tokens: int, cached_tokens: int, seconds: float | None) -> None:
-        """Count a text whose first token has come. `cached_tokens`: of its prompt, those that were not read.
+        """Count a text whose first token has come. `cached_tokens`: tokens of its prompt that were not read.
 
         `seconds`: since its request; None: its first token came to another service.
         """
@@ -146,7 +146,7 @@ class LabelledMetrics:
             self._ttft.observe(seconds)
 
     def tokens(self, count: int, since: float | None = None) -> None:
-        """Count generated tokens. `since`: seconds since those before; None: they are the first ones."""
+        """Count generated tokens. `since`: seconds since the previous tokens; None: these are the first."""
         self._generation_tokens.inc(count)
         if since is not None:
             self._itl.observe(since)

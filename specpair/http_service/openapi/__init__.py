@@ -1,1 +1,1 @@
-"""The OpenAPI documents of the services: what an operation is, how a document is built, and the page that shows it."""
+"""The OpenAPI documents of the services: their operations, and how a document is built."""

@@ -44,7 +44,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
 
 
 def example(schema: Json, schemas: Mapping[str, Json]) -> Any:
-    """A value that a schema allows, made of the examples of its fields. What has to be there is, and what has one.
+    """A value that a schema allows, made of the examples of its fields: required fields, and fields with an example.
 
     `schemas`: those that it may refer to.
     """
@@ -65,7 +65,7 @@ def example(schema: Json, schemas: Mapping[str, Json]) -> Any:
 
 
 def _is_shown(field: Json, schemas: Mapping[str, Json]) -> bool:
-    """Whether a field or the object in it has an example."""
+    """Whether a field, or the object in it, has an example."""
     forms = [field, *field.get("anyOf", ())]
     return any("examples" in (schemas[each["$ref"].removeprefix(PREFIX)] if "$ref" in each else each) for each in forms)
 
@@ -172,7 +172,7 @@ def _reference(model: type[BaseModel]) -> Json:
 
 
 def _header(name: str, description: str) -> Json:
-    """A header that is always there, by its name."""
+    """A header that is always sent, by its name."""
     return {name: {"description": description, "required": True, "schema": {"type": "string"}}}
 
 
@@ -209,7 +209,7 @@ def stream_example(operation: Operation, found: dict[str, Json]) -> list[tuple[s
 
 
 def _stream(operation: Operation, found: dict[str, Json]) -> tuple[str, Json]:
-    """The description of a stream, and what it consists of."""
+    """The description of a stream and its events."""
     shown = stream_example(operation, found)
     written = "".join((f"event: {name}\n" if name else "") + f"data: {data}\n\n" for name, data in shown)
     name, data = shown[0]

@@ -1,5 +1,5 @@
-"""Server-sent events: as bytes, as a reply that ends as soon as its reader hangs up, and as a feed of what happens in a
-service, for pages that listen; without one, nothing is made or kept."""
+"""Server-sent events: as bytes, as a reply that ends as soon as its reader hangs up, and as a feed of events in a
+service for web pages; without a page, no event is made or kept."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ def event_bytes(data: bytes, name: str = "") -> bytes:
 
 
 def comment(progress: PromptProgress | None, away: str = "") -> bytes:
-    """A comment for a reader that hears nothing else.
+    """A comment that keeps a silent stream alive.
 
     `progress`: of the prompt that is being read, if one is.
     `away`: what is waited for beyond the service, if something is.
@@ -64,7 +64,7 @@ class EventStream(Response):
         headers: Mapping[str, str] = MappingProxyType({}),
         held: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`held`: entered before the reply begins, so that its errors are one, and left behind the events."""
+        """`held`: a context entered before the reply begins, so that its errors are replies."""
         self.status_code, self.background = 200, None
         self.init_headers({**_HEADERS, **headers})
         self._events, self._held = events, held or nullcontext()
@@ -83,7 +83,7 @@ class EventStream(Response):
 
 
 class EventFeed(Generic[T]):
-    """Hands what happens to its readers. Thread-safe, but for the readers."""
+    """Passes events to its readers. Thread-safe, except the readers."""
 
     def __init__(self) -> None:
         self._readers_lock = threading.Lock()
@@ -95,13 +95,13 @@ class EventFeed(Generic[T]):
         return bool(self._readers)
 
     def put(self, item: T) -> None:
-        """Hand an item to the readers. May be called from any thread; returns at once."""
+        """Pass an item to the readers. May be called from any thread; returns at once."""
         for reader in self._readers:
             reader.put(item)
 
     @contextmanager
     def heard_by(self, reader: "FeedReader[T]") -> Iterator[None]:
-        """While the block runs, `reader` gets what happens. Raises Overloaded beyond `MOST_READERS`."""
+        """While the block runs, `reader` gets the events. Raises Overloaded beyond `MOST_READERS`."""
         with self._readers_lock:
             if len(self._readers) >= MOST_READERS:
                 raise Overloaded(f"{MOST_READERS} pages listen already: close one", retry_after=10)
@@ -123,7 +123,7 @@ class EventFeed(Generic[T]):
 
 
 class FeedReader(Generic[T]):
-    """What happens, for one page. Made and read in an event loop."""
+    """The events for one page. Made and read in an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -145,12 +145,12 @@ class FeedReader(Generic[T]):
         self._soon(self._ended.set)
 
     async def rest(self, seconds: float) -> None:
-        """Let more come for `seconds`. Returns at once when it is closed."""
+        """Wait `seconds` so that more items arrive. Returns at once when the reader is closed."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
 
     async def next(self, seconds: float) -> list[T]:
-        """All that has come, after at most `seconds` of silence, then nothing."""
+        """All new items; after `seconds` of silence, none."""
         try:
             await asyncio.wait_for(self._came.wait(), seconds)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Cancels the work on a request whose client hangs up: the one way in which all that waits for a client notices that.
+"""Cancels the work on a request whose client hangs up. All code that waits for a client uses this module.
 
 Whatever the work waits for, such as a pass, a slot, its turn in a queue, or another machine, it only has to give that
 back when it is cancelled.
@@ -18,7 +18,7 @@ _NOBODY_READS_IT = 499  # status, as nginx logs it
 
 
 class HangUp:
-    """Cancels the block of `async with` once its client hangs up. The code behind the block runs on then.
+    """Cancels the block of `async with` once its client hangs up. The code behind the block still runs.
 
     `happened`: whether the client hung up.
     """

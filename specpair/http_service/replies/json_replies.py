@@ -87,7 +87,7 @@ class Failures:
         return reply
 
     async def faulty(self, request: Request, error: Exception) -> Response:
-        """The reply to a request that met a fault of ours."""
+        """The reply to a request that met an internal fault."""
         reply = await self.failed(
             request, errors.InternalError(f"a fault of the {self._service} ({type(error).__name__}): see its log")
         )
@@ -97,7 +97,7 @@ class Failures:
 
 
 def _path(request: Request) -> str:
-    """The path of a request as the routes have it, also behind a proxy that adds a prefix."""
+    """The path of a request as in the routes, also behind a proxy that adds a prefix."""
     path: str = request.scope["path"]
     return path.removeprefix(request.scope.get("root_path", ""))
 

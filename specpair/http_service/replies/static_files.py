@@ -1,4 +1,4 @@
-"""The web pages of a service: its own, whose files are kept in memory and asked for again by tag; and `GET /docs`, the
+"""The web pages of a service: its page, whose files are kept in memory and have an ETag; and `GET /docs`, the
 OpenAPI document as an interactive page, without files from other hosts."""
 
 import json

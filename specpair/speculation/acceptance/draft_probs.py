@@ -52,7 +52,7 @@ def propose(row: Row, sampling: Sampling) -> Weights:
 
 
 def drawn_from(weights: Weights, seed: int, position: int, number: int = 0) -> int:
-    """The draft token for absolute `position`, drawn from `weights`; of several there, the one with this `number`."""
+    """The draft token for absolute `position`, drawn from `weights`. `number`: which of several at that position."""
     u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT), number)
     return list(weights)[draw(np.fromiter(weights.values(), np.float64), u)]
 

@@ -54,7 +54,7 @@ def decide(p: NDArray[np.float64], drafts: Sequence[tuple[int, Weights]], seed: 
 
 
 def residual(p: NDArray[np.float64], q: Weights) -> NDArray[np.float64]:
-    """What is left of `p` once a draft token drawn from `q` is rejected, not normalised."""
+    """The residual of `p` after a draft token drawn from `q` is rejected, not normalised."""
     left = p.copy()
     for token, probability in q.items():
         left[token] = max(0.0, left[token] - probability)
@@ -69,7 +69,7 @@ class Odds(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """The ruling at one position. After an accepted draft token one of those that follow it is judged."""
+    """The ruling at one position. After an accepted draft token, a token that follows it in the draft is judged."""
 
     token: int
     accepted: bool  # whether `token` is a draft token, accepted

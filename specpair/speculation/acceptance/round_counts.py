@@ -1,4 +1,4 @@
-"""Counts of the draft tokens that were judged in a text: the same at both ends, since both count the same rounds."""
+"""Counts the judged draft tokens of a text. Verifier and drafter count the same rounds, so their counts agree."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,15 +35,15 @@ class JudgedRound(NamedTuple):
 
 
 class JudgedDraft(NamedTuple):
-    """A draft token that was accepted, or that a committed token replaces. `request`: what it was sent with."""
+    """A draft token that was accepted or replaced by a committed token. `request`: the request that carried it."""
 
     token: DraftToken
     request: Hashable
 
 
 def judged_drafts(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[JudgedDraft | None]:
-    """For each of some committed tokens, the draft token that was accepted, or that it replaces. None: there was none,
-    or it is not known.
+    """For each committed token, the draft token that was accepted or that it replaces. None: there was none, or it is
+    unknown.
 
     `rounds`: those that committed the tokens.
     """
@@ -64,7 +64,7 @@ def judged_drafts(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound])
 
 
 def draft_sources(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[DraftSource | None]:
-    """Where the draft tokens came from that `judged_drafts` finds."""
+    """The sources of the draft tokens that `judged_drafts` finds."""
     return [None if each is None else each.token.source for each in judged_drafts(sources, rounds)]
 
 

@@ -1,4 +1,4 @@
-"""The acceptance strategies: by which rule a draft token is accepted, and what each rule promises of the text."""
+"""The acceptance strategies: the rule by which a draft token is accepted, and the guarantee for the text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ class Strategy(StrEnum):
 
     @property
     def draws(self) -> bool:
-        """Whether draft tokens are drawn from distributions that are sent along. Each drawn token must be sent."""
+        """Whether draft tokens are drawn from distributions that the request carries. Each drawn token must be sent."""
         return self is Strategy.PROBABILISTIC
 
     @property

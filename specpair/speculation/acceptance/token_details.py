@@ -1,4 +1,4 @@
-"""What is told of committed tokens besides their ids: where each came from, why, and how likely it was.
+"""Details of committed tokens besides their ids: source, reason and log probability of each.
 
 `marks_of` decides for the tokens of a judged draft; the scheduler marks those that it decodes without a request. On the
 wire a mark is text: the first letter of the source, and an x for each draft token that was judged in vain. `split`
@@ -32,7 +32,7 @@ class TokenSource(Enum):
 
 
 class TokenMark(NamedTuple):
-    """The source of one token, and whether the pass that committed it went on behind it.
+    """The source of one token, and whether its pass committed further tokens behind it.
 
     `source`: None: not known, as the token was not committed in this session.
     `vain`: draft tokens that the same pass judged although they followed a rejected one, or the end of the text.
@@ -47,7 +47,7 @@ class TokenMark(NamedTuple):
         return self.source is not TokenSource.ACCEPTED or self.vain > 0
 
     def __str__(self) -> str:
-        """The mark as the wire has it."""
+        """The mark in the form of the wire."""
         return (_UNKNOWN if self.source is None else self.source.letter) + _VAIN * self.vain
 
 
@@ -62,7 +62,7 @@ PATTERN = f"^({_MARK})*$"  # of the marks of several tokens, one after the other
 
 
 def split(marks: str) -> list[TokenMark]:
-    """The marks of several tokens, as the wire has them. Raises ValueError if `marks` are none."""
+    """The marks of several tokens in the form of the wire. Raises ValueError for invalid `marks`."""
     if re.fullmatch(PATTERN, marks) is None:
         raise ValueError(f"should be made of the letters {''.join(_BY_LETTER)}{_UNKNOWN}{_VAIN}")
     return [_read(each) for each in re.findall(_MARK, marks)]
@@ -87,7 +87,7 @@ class Round(NamedTuple):
 
 
 def rounds(marks: Sequence[TokenMark]) -> Iterator[Round]:
-    """The passes that committed tokens with these marks, one each, and judged drafts or were requested without.
+    """The passes that committed tokens with these marks: those that judged drafts, or were requested without a draft.
 
     `marks`: from the beginning of a pass to the end of one. Self-continuation, forced tokens and tokens of other
     sessions are left out.
@@ -114,8 +114,7 @@ def passes(marks: Sequence[TokenMark]) -> Iterator[list[TokenMark]]:
 
 
 def forced_before(marks: Sequence[TokenMark], end: int) -> int:
-    """How many forced tokens stand one after the other right before index `end`. The pass that starts there reads
-    them, too."""
+    """The number of consecutive forced tokens right before index `end`. The pass that starts there also reads them."""
     return next((end - at - 1 for at in reversed(range(end)) if marks[at] != FORCED), end)
 
 
@@ -156,12 +155,12 @@ class TokenDetails(NamedTuple):
 
     @classmethod
     def asked_by(cls, spec: TextSpec) -> Self:
-        """Those of no token yet, with a list for whatever the text's options ask for."""
+        """Details of no token yet, with a list for each detail that the text's options ask for."""
         return cls([], [] if spec.explain else None, None if spec.logprobs is None else [])
 
     @classmethod
     def of(cls, brought: "HasDetails") -> Self:
-        """Those that a response or an event brought."""
+        """The details in a response or an event."""
         return cls(brought.sources, brought.decisions, brought.logprobs)
 
     def add(self, more: "TokenDetails", room: int) -> None:
@@ -183,11 +182,11 @@ class TokenDetails(NamedTuple):
         )
 
     def named(self) -> dict[str, list[Decision | None] | list[TokenLogprobs | None] | None]:
-        """What is told only where it is asked for, by its name in responses."""
+        """The details that are sent on request only, by name in responses."""
         return {"decisions": self.decisions, "logprobs": self.logprobs}
 
     def sourced(self, tokens: Sequence[int]) -> list[tuple[int, TokenSource]]:
-        """These tokens, each with where it came from. Raises ValueError where that is not known."""
+        """These tokens, each with its source. Raises ValueError if a source is unknown."""
         return list(zip(tokens, [each.source for each in self.sources if each.source is not None], strict=True))
 
     def last(self, count: int) -> "TokenDetails":
@@ -196,7 +195,7 @@ class TokenDetails(NamedTuple):
 
 
 class HasDetails(Protocol):
-    """A response, or an event of a stream, that tells of tokens."""
+    """A response, or an event of a stream, with details of tokens."""
 
     @property
     def sources(self) -> list[TokenMark]: ...

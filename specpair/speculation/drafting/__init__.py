@@ -1,1 +1,1 @@
-"""Draft tokens ahead of the committed text: the draft tree, what is looked up, how likely a draft token is accepted."""
+"""Drafting ahead of the committed text: the draft tree, lookups, and the model of acceptance."""

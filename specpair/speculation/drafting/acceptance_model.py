@@ -19,7 +19,7 @@ _CLIP = 4.0  # log-odds beyond which a probability, as a feature, makes no diffe
 
 
 class LogisticRegression:
-    """The chance of an outcome by its features, fitted to the latest outcomes."""
+    """Logistic regression of an outcome on its features, fitted to the latest outcomes."""
 
     def __init__(self, prior: Sequence[float], precision: Sequence[float]) -> None:
         """`prior`, `precision`: means and inverse variances of the weights, one for each feature."""
@@ -89,7 +89,7 @@ _RANKS = [tuple(float(rank == other) for other in range(len(_PRIOR))) for rank i
 
 
 class RunnersUp:
-    """How likely each choice after the first is the target's token where the first is not. Chances are from 0 to 1.
+    """The chance, 0 to 1, that each choice after the first is the target's token, given that the first is wrong.
 
     What the drafter thinks of a choice says most: its part of the probability that the first choice leaves
     (`TreeNode.part`). Where the drafter does not tell it, the choice's rank has to do.
@@ -101,7 +101,7 @@ class RunnersUp:
         self._regression = LogisticRegression((_GAIN, *[0.0] * ranks), (_GAIN_PRECISION, *[_BIAS_PRECISION] * ranks))
 
     def chances(self, children: Sequence[TreeNode]) -> list[float]:
-        """For each of the known choices after the first of `children`: its chance, given that the first is wrong."""
+        """The chance of each choice after the first of `children`, given that the first is wrong."""
         chances, left = [], 1.0
         gain, *biases = self._regression.weights
         for share, bias, node in zip(self.shares, biases, children[1:], strict=False):
@@ -157,7 +157,7 @@ class Calibration:
         self._begun, self._given = 0, 0.0  # of earlier texts: how many outcomes they had, and their typical chance
 
     def begin_text(self) -> None:
-        """Begin another text with what was learnt, except what the latest outcomes say of a text that has ended.
+        """Begin another text: keep the calibration, reset the mean of the latest outcomes.
 
         Where draft tokens were accepted less often than expected, half of the prior's confidence comes back: a drafter
         may suit this text better, or have learnt since, and only trying shows it.
@@ -223,7 +223,7 @@ class AcceptanceModel:
         self.runners_up = RunnersUp()
 
     def for_another_text(self) -> "AcceptanceModel":
-        """A copy that has not seen the latest outcomes as such: they were those of another text."""
+        """A copy for another text, without the mean of the latest outcomes."""
         other = deepcopy(self)
         for each in other._calibrations.values():
             each.begin_text()
@@ -265,7 +265,7 @@ class AcceptanceModel:
         return (known * tried + _OPTIMISTIC * _TRIES) / (tried + _TRIES)
 
     def learn(self, node: TreeNode, accepted: bool) -> None:
-        """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
+        """Take in whether the draft token at `node` was accepted. The outcome counts from the next `fit` on."""
         if node.source is DraftSource.GRAMMAR:
             return
         learnt = self._calibrations[node.source]

@@ -38,7 +38,7 @@ class CommittedText:
         self._expandable: dict[tuple[int, int, float], Sequence[tuple[float, TreeNode]]] = {}
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Append committed tokens, and take in which of them had been drafted."""
+        """Append committed tokens, and learn which of them had been drafted."""
         self._expandable.clear()
         mispredicted = [token for token in tokens if self._advance(token)]
         self.lookups.follow(self.known)
@@ -145,7 +145,7 @@ class CommittedText:
         return first
 
     def _advance(self, token: int) -> bool:
-        """Append one committed token; return whether another one had been drafted in its place."""
+        """Append one committed token; return whether another token had been drafted at its position."""
         expected = self.tree.advance(token)
         self.known.append(token)
         if not expected:

@@ -1,4 +1,4 @@
-"""What gives draft tokens without a model: the text and earlier ones, the client's prediction of
+"""Sources of draft tokens without a model: the text and earlier texts, the client's prediction of
 it, the user's files, a grammar."""
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class TokenLookup(Protocol):
     """Predicts the next token of one text, which it follows."""
 
     def __len__(self) -> int:
-        """Tokens of the text that were taken in."""
+        """The number of tokens of the text that were taken in."""
         ...
 
     def extend(self, tokens: Sequence[int]) -> None: ...
@@ -31,7 +31,7 @@ class TokenLookup(Protocol):
 
 
 class Lookups:
-    """The lookups of one text, all of which follow it, and what limits its tokens."""
+    """The lookups of one text, and the constraint on its tokens."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Lookups:
 
     @property
     def forces(self) -> bool:
-        """Whether there may be places where one token alone can stand."""
+        """Whether there may be positions where only one token is allowed."""
         return self._limits is not None and self._limits.forces
 
     def follow(self, text: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class Lookups:
         limits.commit(text)
 
     def allows(self, token: int, tail: Sequence[int]) -> bool:
-        """Whether `token` may stand behind the text and `tail`."""
+        """Whether `token` may follow the text and `tail`."""
         return self._limits is None or self._limits.allows(token, tail)
 
     def found(self, node: TreeNode, tail: Sequence[int]) -> list[TreeNode]:

@@ -1,4 +1,4 @@
-"""Rank and select nodes of the draft tree: those to expand in a draft step, and those to send beside the path.
+"""Ranks and selects nodes of the draft tree: those to expand in a draft step, and those to send beside the path.
 
 A request holds what may follow all that is known. Of its tree the verifier judges what is left when the pass begins:
 what follows the text as the passes before have made it. So a node beside the path counts by its level: by how many
@@ -22,7 +22,7 @@ BRANCH_FLOOR = 0.005
 
 @dataclass(slots=True)
 class DraftStep:
-    """A draft step: one proposal behind each of `nodes`.
+    """A draft step: the drafter proposes a token behind each of `nodes`.
 
     Most often the next step continues along the path, and asking the controller for it takes a good part of the time of
     a step. So the executor may start the next step by itself, behind the proposal for the first node, while the tail

@@ -1,4 +1,4 @@
-"""Propose draft tokens from a prediction: the client's own guess of the output.
+"""Proposes draft tokens from the client's prediction of the output.
 
 Often most of an output is known before it is generated: a file that is edited, an answer that is generated anew. The
 output is followed through the prediction, token by token. Where the target chooses another token, the output may return
@@ -34,7 +34,7 @@ _REPLACED = len(_PRIOR) - 1
 
 
 class _Alignment(NamedTuple):
-    """Where the output stands in the prediction. Indices count the prediction's tokens."""
+    """The output's position in the prediction. Indices count the prediction's tokens."""
 
     next: int  # index of the token that is expected next
     agreed: int  # how many tokens before it are the last ones of the output, `_LONGEST` at most
@@ -44,7 +44,7 @@ class _Alignment(NamedTuple):
 
     @classmethod
     def at(cls, end: int, agreed: int, left: int, away: int) -> Self:
-        """One that is trusted only if enough tokens before index `end` have agreed."""
+        """An alignment, trusted only if enough tokens before index `end` have agreed."""
         return cls(end, agreed, end, 0) if agreed >= _SURE else cls(end, agreed, left, away)
 
 
@@ -110,7 +110,7 @@ class PredictedOutput:
         return self._tokens[alignment.next], max(0, alignment.agreed - forced).bit_length()
 
     def _replacement(self, alignment: _Alignment) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The tokens at a trusted alignment that were replaced before, and what replaced them; None: none were."""
+        """The tokens at a trusted alignment that were replaced before, and their replacement; None: none were."""
         if alignment.agreed < _SURE or alignment.next >= len(self._tokens):
             return None
         here, known = alignment.next, self._replacements.get(self._tokens[alignment.next], {})
@@ -180,7 +180,7 @@ class PredictedOutput:
         return (length, end) if length else None
 
     def _match(self, end: int, recent: Sequence[int]) -> int:
-        """How many tokens before index `end` are the last ones of `recent`."""
+        """The number of tokens before index `end` that match the last tokens of `recent`."""
         most, length = min(len(recent), end), 0
         while length < most and self._tokens[end - length - 1] == recent[-length - 1]:
             length += 1

@@ -1,4 +1,4 @@
-"""Predict the next token by looking up where the last tokens occurred earlier in the text.
+"""Predicts the next token by looking up where the last tokens occurred earlier in the text.
 
 If they occurred earlier, what followed them is drafted. This is prompt lookup decoding, which several authors published
 independently (Saxena 2023; Yang et al., "Inference with reference", arXiv 2304.04487). It needs no model, and works
@@ -68,7 +68,7 @@ _START = 0  # the state of the empty word
 
 
 class TextLookup:
-    """The text so far, and where its words occur in it. Adding a token takes some microseconds."""
+    """The text so far, with an index of its words. Adding a token takes some microseconds."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -105,7 +105,7 @@ class TextLookup:
         return list(zip(found, chances, strict=False))
 
     def _behind(self, tail: Sequence[int]) -> tuple[int, int]:
-        """The state of the longest word that ends the text and `tail`, and that something followed; its length."""
+        """The state and length of the longest word that ends the text and `tail` and has a successor."""
         known, state, length = self._tail
         if known != list(tail[: len(known)]):
             state = max(self._links[self._whole], _START)
@@ -123,7 +123,7 @@ class TextLookup:
         return state, length
 
     def _found(self, state: int, most: int) -> list[int]:
-        """What followed the words of `state`, the latest first, then what followed shorter ones."""
+        """The tokens that followed the words of `state`, the latest first, then those that followed shorter words."""
         found: dict[int, None] = {}
         while state > _START and len(found) < most:
             for token in reversed(self._next[state]):

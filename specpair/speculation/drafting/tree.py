@@ -66,7 +66,7 @@ class TreeNode:
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 
     def forced(self) -> int:
-        """How many nodes, this one and those before it, hold the only token that could stand there."""
+        """The number of consecutive forced tokens up to this node."""
         count, node = 0, self
         while node.source is DraftSource.GRAMMAR and node.parent is not None and (parent := node.parent()) is not None:
             count, node = count + 1, parent
@@ -74,7 +74,7 @@ class TreeNode:
 
 
 def draft_of(nodes: Sequence[TreeNode], drawn: bool) -> tuple[DraftToken, ...]:
-    """Nodes as the tokens of a draft: each behind its parent, where that is not the root.
+    """Nodes as the tokens of a draft, each behind its parent unless the parent is the root.
 
     `drawn`: whether they are sent with the distributions that they were drawn from.
     """

@@ -1,1 +1,1 @@
-"""Decide what to draft, how much, when to send it, and which mode to use."""
+"""Decides what to draft, how much, when to send drafts, and which mode to use."""

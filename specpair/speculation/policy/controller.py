@@ -1,4 +1,4 @@
-"""Decide what to draft and when to send it. The controller has no engine, no network and no clock.
+"""Decides what to draft and when to send drafts. The controller has no engine, no network and no clock.
 
 The controller knows the committed text, the draft tree behind it, and the verify requests in flight. The caller reports
 events (a draft step ended, a response came, the verifier decoded a token by itself) and asks what to do next. Times are
@@ -90,14 +90,14 @@ class SpeculationController:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule that is expected to be fastest at present."""
+        """The schedule with the best expected rate."""
         if self.mechanisms.self_continue and not self._length.best:
             return Schedule.SELF_CONTINUED
         return Schedule.OVERLAPPED if self._state.prospects.overlap else Schedule.LOCKSTEP
 
     @property
     def forced(self) -> int:
-        """Of the last tokens of the text, those that no pass has read."""
+        """The number of last tokens that no pass has read."""
         return self._timeline.forced
 
     # Events.
@@ -276,7 +276,7 @@ class SpeculationController:
         return min((at for at in moments if at > now + TICK), default=None)
 
     def _expect_next(self, in_flight_draft: InFlightDraft, judged: int, forward: float, now: float) -> None:
-        """Tell the timeline when the verifier expects the next draft, and the balance what this one has brought.
+        """Tell the timeline when the verifier expects the next draft, and the balance the gain of this draft.
 
         After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
         """

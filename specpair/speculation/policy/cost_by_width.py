@@ -1,4 +1,4 @@
-"""The cost of a pass by its width, from measurements that may be noisy: positive, finite, and never falling."""
+"""The cost of a pass by its width, from noisy measurements: positive, finite, and never falling."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,7 @@ LEAST, MOST = 1e-6, 1e4  # seconds that a measured pass counts for, at least and
 
 
 def rising(values: Iterable[float]) -> list[float]:
-    """The values next to these that never fall, by least squares: where some fall, they get their mean (isotonic
-    regression, by pooling adjacent violators)."""
+    """The nearest values that never fall, by least squares: isotonic regression by pooling adjacent violators."""
     pools: list[tuple[float, int]] = []  # a mean, and how many values have it
     for value in values:
         mean, count = value, 1

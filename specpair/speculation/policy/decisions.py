@@ -1,4 +1,4 @@
-"""Decide what the next verify request carries and when it leaves, and what the next draft step expands or looks up.
+"""Decides what the next verify request carries, when it leaves, and what the next draft step expands or looks up.
 
 Whether a draft pays is an estimate, and the estimates of many draft tokens of little value are wrong by more than they
 are worth: of those that seem to pay, too many are those that were taken for better than they are. Nothing in a single
@@ -34,7 +34,7 @@ class DraftBalance:
 
     @property
     def in_debt(self) -> bool:
-        """Whether only draft tokens should be sent that are likelier accepted than not."""
+        """Whether to send only draft tokens that are likelier accepted than rejected."""
         return self.passes < -_ALLOWED
 
     def judged(self, tokens: int, seconds: float) -> None:
@@ -60,7 +60,7 @@ class DraftBalance:
 
 
 class SendPolicy:
-    """Which draft of one text to send, if any."""
+    """Selects the draft of one text to send, if any."""
 
     def __init__(self, state: DraftingState, *, always_send: bool = False) -> None:
         """`always_send`: as for `SpeculationController`."""
@@ -120,7 +120,7 @@ _READ_CHANCE = 0.5
 
 
 class ExpandPolicy:
-    """What of the draft tree of one text to expand."""
+    """Selects the nodes of one text's draft tree to expand."""
 
     def __init__(self, state: DraftingState, width: int) -> None:
         """`width`: most tree nodes that one draft step can expand."""
@@ -144,7 +144,7 @@ class ExpandPolicy:
         return [self._text.tree.root] if self._state.shadow_is_due(now) else []
 
     def look_up(self, now: float) -> None:
-        """Draft by lookup, which takes no time, where the draft model does not pay, is late, or is likelier wrong."""
+        """Draft by lookup, which takes no time, if the draft model does not pay, is late, or is likelier wrong."""
         if not self._text.lookups or self._state.shadow_is_due(now):
             return
         busy = now >= self._state.step_late_at()
@@ -187,7 +187,7 @@ class ExpandPolicy:
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
 
     def _reads_likely(self, chance: float, node: TreeNode) -> bool:
-        """Whether to draft behind a node that the text passes through with `chance`, for all it reads before.
+        """Whether to draft behind a node that the text passes through with `chance`, despite the tokens to read first.
 
         Where the text goes another way, nothing else is drafted until it has been read.
         """

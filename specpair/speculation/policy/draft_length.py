@@ -1,4 +1,4 @@
-"""Decide how long drafts are: the length that maximises tokens per second, or the one that the user fixed.
+"""Decides the draft length: the length with the most tokens per second, or the user's fixed length.
 
 A round with k draft tokens yields 1 + s_1 + … + s_k tokens on average, where s_i is the chance that the first i draft
 tokens are accepted. Tokens per second over all rounds are greatest when every round maximises (tokens - rate x time),
@@ -47,7 +47,7 @@ class Prospects:
 
 
 class DraftPlan(NamedTuple):
-    """What to put into the next verify request."""
+    """The draft tokens of the next verify request, and whether to wait for them."""
 
     more: int  # draft tokens to wait for before it is sent
     skip: int  # draft tokens of the path that, if accepted, are committed before the verifier pass for it starts
@@ -72,12 +72,12 @@ class DraftLength:
 
     @property
     def best(self) -> int:
-        """The fixed draft length, or the one that pays best at present; 0: no draft pays."""
+        """The fixed draft length, or the length that pays best at present; 0: no draft pays."""
         return self.prospects.length if self.fixed is None else self.fixed
 
     @property
     def ahead_pays(self) -> bool:
-        """Whether it pays to draft while the verifier is at work."""
+        """Whether drafting while the verifier works pays."""
         return self.best > 0 or (self.fixed is None and self.prospects.alongside)
 
     def cap(self, path: Sequence[TreeNode]) -> int:
@@ -115,7 +115,7 @@ class DraftLength:
     def to_send(
         self, path: Sequence[TreeNode], chances: Sequence[float], since: int, *, always_send: bool = False
     ) -> int:
-        """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
+        """The number of draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
 
         `always_send`: all up to the last that was drawn.
         """
@@ -126,7 +126,7 @@ class DraftLength:
         return max(count, *(at for at, node in enumerate(path, 1) if always_send and node.probs), 0)
 
     def beside(self, gains: Sequence[float], fresh: int, given: float) -> int:
-        """How many draft tokens beside a path to send.
+        """The number of draft tokens beside a path to send.
 
         `gains`: chance of each that the text passes through it, the greatest first.
         `fresh`: draft tokens of the path that the verifier judges with them, which it does with the chance `given`.
@@ -198,14 +198,14 @@ class DraftLength:
 
 
 def forced(path: Sequence[TreeNode]) -> list[bool]:
-    """For each draft token of `path`, whether the grammar lets it alone stand there."""
+    """For each draft token of `path`, whether the grammar allows this token only."""
     return [node.source is DraftSource.GRAMMAR for node in path]
 
 
 def prospects(
     latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> Prospects:
-    """The best rate over all draft lengths from 0 to MAX_AUTO, and the settings that reach it.
+    """The best rate over all draft lengths from 0 to MAX_AUTO, with the settings that reach this rate.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to MAX_AUTO + 1; `chances[0]` is 1.
     `next_draft_ready`: share of rejections, 0 to 1, after which a draft is ready at once.

@@ -1,4 +1,4 @@
-"""What the controller decides from: the text, its draft tree, the verifier's timeline, the step under way, estimates.
+"""The controller's state: the text, its draft tree, the verifier's timeline, the step under way, estimates.
 
 `DraftingState` also answers what follows from these at a moment: how many draft tokens the next request may carry, when
 the draft step under way ends, whether a token should be drafted only to measure acceptance, and the plan for the next
@@ -108,7 +108,7 @@ class BranchPolicy:
         return select_nodes(ranked, self.latencies.draft, self.width) if ranked and ranked[0][1] is tip else [tip]
 
     def _taken(self, fresh: Sequence[TreeNode], beside: Sequence[SideNode]) -> Sequence[SideNode]:
-        """What the verifier takes of the nodes `beside` those of the path that it judges with them, `fresh`."""
+        """The nodes of `beside` that the verifier takes with `fresh`, the nodes of the path that it judges."""
         if self.limits == TreeLimits():
             return beside
         tree = Draft(0, draft_of([*fresh, *(each.node for each in beside)], drawn=False))
@@ -129,7 +129,7 @@ _READS, _SHADOW_SHARE = 0.5, 0.02
 
 @dataclass(eq=False, slots=True)
 class DraftingState:
-    """Where the drafting of one text stands."""
+    """The state of the drafting of one text."""
 
     text: CommittedText
     limit: int  # most tokens of the text, prompt included
@@ -153,7 +153,7 @@ class DraftingState:
 
     @property
     def prospects(self) -> Prospects:
-        """The best rate that the estimates allow, and what reaches it."""
+        """The best rate that the estimates allow, with the settings that reach this rate."""
         return self.length.prospects
 
     @property

@@ -1,4 +1,4 @@
-"""What drafter and verifier may do together (`Mechanisms`), and what the verifier does after a rejection.
+"""The mechanisms that drafter and verifier use (`Mechanisms`), and the verifier's policy after a rejection.
 
 After a rejection the verifier self-continues, waits for a draft, or does first one, then the other. The drafter learns
 of the rejection half a round trip later and has to draft anew. A policy is a number of self-continuation steps, then a
@@ -19,7 +19,7 @@ from specpair.speculation.policy.timing import LatencyModel
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What the drafter may use. With all mechanisms off (`LOCKSTEP`), it drafts, sends and waits."""
+    """The mechanisms that the drafter may use. With all off (`LOCKSTEP`), the drafter drafts, sends and waits."""
 
     overlap: bool = True  # draft while a response is awaited
     in_flight: int = 6  # most verify requests in flight at once
@@ -48,7 +48,7 @@ def mechanisms_of(*, shares_cores: bool, self_continue: bool, may_change_mode: b
 
 
 class Schedule(Enum):
-    """How drafter and verifier share the time."""
+    """The way in which drafter and verifier share the time."""
 
     LOCKSTEP = "lockstep"  # draft, send, wait
     OVERLAPPED = "overlapped"  # drafting goes on while the verifier works
@@ -66,7 +66,7 @@ _INSTANT = 1e-6  # seconds; least time of a draft step or a wait
 
 
 class RejectionPolicy(NamedTuple):
-    """What a verify request tells the verifier to do after a rejection."""
+    """The verifier's instructions in a verify request for the time after a rejection."""
 
     self_continue: bool | None = None  # whether it may self-continue from here on; None: as before
     next_in: float | None = None  # seconds until the draft to wait for; NOT_SOON: it should not wait; None: not said

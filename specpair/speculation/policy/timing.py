@@ -1,4 +1,4 @@
-"""Running estimates, in seconds, of a draft step, a verifier pass, and the round trip; what they are learnt by."""
+"""Running estimates, in seconds, of a draft step, a verifier pass, and the round trip."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ class LatencyModel:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what belongs to one text at one time: the link, the load of the verifier, and the draft step.
+        """Reset the estimates of one text at one time: the link, the load of the verifier, and the draft step.
 
         A draft step that was measured too slow must not keep later texts from drafting, which alone would correct it.
         """
@@ -154,7 +154,7 @@ class LatencyModel:
         self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
 
     def for_another_text(self) -> "LatencyModel":
-        """A copy that knows the times of verifier passes, but nothing that may differ from text to text."""
+        """A copy that keeps the times of verifier passes and drops estimates that may differ from text to text."""
         other = deepcopy(self)
         other._begin()
         other._wider_before = self.wider
@@ -206,7 +206,7 @@ class LatencyModel:
 
     @property
     def alone(self) -> float:
-        """Seconds of a pass without draft tokens, where none was measured: as reported, if passes with some are slower.
+        """Seconds of an unmeasured pass without draft tokens: the reported time, if passes with drafts are slower.
 
         What is measured of these alone says too little of it.
         """

@@ -1,4 +1,4 @@
-"""Predict when the verifier will be free, and how long the committed text will be by then.
+"""Predicts when the verifier will be free, and how long the committed text will be by then.
 
 All times are seconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
 A step here is a self-continuation step: a verifier pass without draft tokens.
@@ -18,7 +18,7 @@ _LONG_AGO = -1e9  # seconds; stands for "the verifier expects no draft"
 
 @dataclass(eq=False, slots=True)
 class InFlightDraft:
-    """A draft under way to the verifier, with what its verify request says. Times in seconds."""
+    """A draft under way to the verifier, with fields of its verify request. Times in seconds."""
 
     draft: Draft  # from the position on that was known to be committed when it was sent
     sent_at: float
@@ -43,7 +43,7 @@ class InFlightDraft:
 
     @property
     def end(self) -> int:
-        """The position behind the last token of the likeliest chain of what goes beyond the committed text."""
+        """The position behind the likeliest chain of the draft tokens beyond the committed text."""
         return self.rest.position + len(self._left) - 1
 
     def fresh(self, position: int) -> int:
@@ -132,7 +132,7 @@ class VerifierTimeline:
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
-        """Whether a draft sent now would reach a verifier that is idle until one comes."""
+        """Whether a draft sent now would reach a verifier that is idle until a draft arrives."""
         if self.drafts_in_flight or not self.self_continue:
             return not self.drafts_in_flight
         half, end = self._latencies.link / 2, self._end(now)

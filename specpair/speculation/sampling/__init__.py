@@ -1,1 +1,1 @@
-"""Choose a token from a row of logits: filters, shared Gumbel noise, top-logits form."""
+"""Chooses a token from a row of logits: filters, shared Gumbel noise, top logits."""

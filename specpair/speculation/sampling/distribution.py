@@ -1,4 +1,4 @@
-"""The target's probabilities by a row of logits: under a session's sampling settings, and as log probabilities.
+"""The target's probabilities from a row of logits: under a session's sampling settings, and as log probabilities.
 
 Tokens are drawn without this (`sampling.choose`). A whole vocabulary takes about a millisecond in float64, so the
 probabilities are computed only where a strategy or `explain` needs them.

@@ -1,4 +1,4 @@
-"""Draw a token from a whole row of logits: the definition on sorted logits, and the same id without sorting.
+"""Draws a token from a whole row of logits: by definition on sorted logits, and the same id without sorting.
 
 `nucleus_size` and `winner` define top-p and the draw, in float64. Sorted means by logit descending, then id ascending,
 with top-k already applied. All faster forms return the same ids.
@@ -131,7 +131,7 @@ def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel
 
 
 def _leader(logits: Logits, bound: Logits, temperature: float, key: gumbel.RowKey, work: "_Arrays") -> int:
-    """The id of the best exact score among the ids whose `bound` was not put out of reach."""
+    """The id of the best exact score among the ids whose `bound` is within reach."""
 
     def exact(token: int) -> float:
         return float(logits[token]) / temperature + gumbel.gumbel_one(key, token)

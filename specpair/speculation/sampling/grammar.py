@@ -1,4 +1,4 @@
-"""The options of a grammar, to which a text keeps. Its processor masks all tokens that the grammar forbids.
+"""The options of a grammar that constrains a text. Its processor masks all tokens that the grammar forbids.
 
 `specpair.grammar` compiles grammars and makes the processors.
 """
@@ -35,7 +35,7 @@ class GrammarText(NamedTuple):
 
 
 class CheckedSchema(dict[str, Any]):
-    """A JSON Schema that was checked, with its text: to write a large one takes milliseconds each time.
+    """A checked JSON Schema with its text: serialising a large schema takes milliseconds each time.
 
     Raises ValueError for one that is wrong.
     """
@@ -72,7 +72,7 @@ def _wrong_schema(schema: Any) -> str | None:
 
 
 def schema_check() -> Any:
-    """For the annotation of a pydantic field: its schema is checked once, and keeps its text."""
+    """For the annotation of a pydantic field: checks the schema once, and keeps its text."""
     from pydantic import WrapValidator  # only here: an engine can be measured without
 
     def check(value: Any, validate: Any) -> Any:
@@ -145,7 +145,7 @@ class GrammarOptions:
 
     json_schema: Mapping[str, Any] | bool | None = option(
         None,
-        "write JSON that is valid under this JSON Schema, in one line; true: any JSON",
+        "write JSON, in one line, that is valid under this JSON Schema; schema true: any JSON",
         hash=False,
         group="grammar",
         placeholder="FILE",
@@ -156,7 +156,7 @@ class GrammarOptions:
     )
     regex: str | None = option(
         None,
-        "write a text that this regular expression matches as a whole, in Rust's syntax",
+        "write a text that matches this regular expression from beginning to end, in Rust's syntax",
         longest=LONGEST_REGEX,
         group="grammar",
         placeholder="REGEX",
@@ -176,7 +176,7 @@ class GrammarOptions:
     )
     grammar: str | None = option(
         None,
-        "write a text of this grammar, in the Lark syntax of llguidance, or in llama.cpp's GBNF",
+        "write a text that follows this grammar, in llguidance's Lark syntax or in llama.cpp's GBNF",
         longest=LONGEST_GRAMMAR,
         group="grammar",
         placeholder="FILE",
@@ -185,7 +185,7 @@ class GrammarOptions:
 
     grammar_after: str = option(
         "",
-        "let the grammar begin behind this token, such as </think>: what stands before it is free",
+        "apply the grammar only after this token, such as </think>; the text before is free",
         longest=128,
         group="grammar",
         placeholder="TOKEN",
@@ -193,7 +193,7 @@ class GrammarOptions:
 
     @property
     def grammar_text(self) -> GrammarText | None:
-        """The grammar that is asked for; None: there is none."""
+        """The requested grammar; None: there is none."""
         for name in given_grammars(self):
             value = options_of(GrammarOptions)[name].to_json(getattr(self, name))
             text = value.text if isinstance(value, CheckedSchema) else value
@@ -219,7 +219,7 @@ def given_grammars(options: Any) -> list[str]:
 
 
 def wrong_grammars(options: GrammarOptions) -> str | None:
-    """What is wrong with the options together; None: nothing."""
+    """The error for options that do not go together; None: they do."""
     given = given_grammars(options)
     if len(given) > 1:
         return f"{given[1]}: give either {given[0]} or {given[1]}"

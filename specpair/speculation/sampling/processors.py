@@ -1,4 +1,4 @@
-"""The logit processors that a text can ask for, and their options.
+"""The logit processors of requests, and their options.
 
 To add one: write its class, give its options to `RowOptions`, and make it in `Processors.made`. Its options then are
 options of every request, command and program, at both ends, and it changes the rows of target and drafts alike.
@@ -57,7 +57,7 @@ def token_id(key: str) -> int | None:
 
 
 def _first_wrong(biases: Any) -> Any:
-    """The first wrong bias alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    """The first wrong bias alone, if any: naming every wrong bias of hundreds of thousands takes seconds."""
     if isinstance(biases, dict) and len(biases) > MOST_BIASES:
         raise ValueError(f"there are {len(biases)} biases, at most {MOST_BIASES} are taken")
     for token, bias in biases.items() if isinstance(biases, dict) else ():
@@ -79,7 +79,7 @@ def _json() -> Any:
 
 
 def _wrong_biases(biases: Any) -> str | None:
-    """What is wrong with biases that a program gave; None: nothing."""
+    """The error for a program's biases; None: they are valid."""
     if not isinstance(biases, Mapping):
         return f"logit_bias must map token ids to numbers, got {biases!r}"
     for token, bias in biases.items():
@@ -201,7 +201,7 @@ class RowOptions:
 
     min_p: float = option(
         0.0,
-        "mask tokens of less than this share of the greatest probability; 0: off",
+        "leave out tokens with less than this share of the greatest probability; 0: off",
         ge=0.0,
         le=1.0,
         group="sampling",
@@ -209,7 +209,7 @@ class RowOptions:
     )
     presence_penalty: float = option(
         0.0,
-        "subtract this from the logits of tokens that the text has, the prompt excluded; 0: off",
+        "subtract this from the logits of tokens that occur in the text, without the prompt; 0: off",
         ge=-PENALTY,
         le=PENALTY,
         group="sampling",
@@ -217,7 +217,8 @@ class RowOptions:
     )
     frequency_penalty: float = option(
         0.0,
-        "subtract this from the logits of tokens for each time that the text has them; 0: off",
+        "subtract this from a token's logit for each time that the token occurs in the text, without "
+        "the prompt; 0: off",
         ge=-PENALTY,
         le=PENALTY,
         group="sampling",
@@ -225,7 +226,7 @@ class RowOptions:
     )
     repetition_penalty: float = option(
         1.0,
-        "divide positive logits, and multiply negative ones, of tokens in prompt or text by this; 1: off",
+        "divide positive logits, and multiply negative ones, of tokens in the prompt or the text by this; 1: off",
         ge=REPETITION[0],
         le=REPETITION[1],
         group="sampling",
@@ -234,7 +235,7 @@ class RowOptions:
     logit_bias: Mapping[int, float] = option(
         factory=dict,
         hash=False,
-        words="for token ids, what is added to their logits, -100 to 100",
+        words="add a bias, -100 to 100, to the logit of a token id",
         group="sampling",
         placeholder="ID=BIAS",
         json=_json,
@@ -246,8 +247,8 @@ class RowOptions:
     )
     min_tokens: int = option(
         0,
-        "mask the end tokens until the text has so many tokens; it ends all the same with a stop string, and where a "
-        "grammar allows nothing else",
+        "no end token before the text has this many tokens; a stop string still ends the text, and so "
+        "does a grammar that allows nothing else",
         ge=0,
         le=MOST_MIN_TOKENS,
         group="sampling",

@@ -1,4 +1,4 @@
-"""What logit processors do to a row of logits, by the text so far, before temperature, top-k, top-p and the draw.
+"""Logit processors change a row of logits by the text so far, before temperature, top-k, top-p and the draw.
 
 `processors` has their options, and says how one is added.
 
@@ -28,7 +28,7 @@ NAME = "processors-1"  # of this order and these formulas: other ones need anoth
 
 
 class LogitProcessor(ABC):
-    """Changes rows of logits of one text, which it is told token by token. One thread at a time may use it.
+    """Changes rows of logits of one text, whose tokens it gets one by one. One thread at a time may use it.
 
     `begin` comes first, once. Then the output grows by `push` and shrinks by `pop`, as draft tokens are tried and taken
     back. A processor that does not depend on the text needs `process` only.
@@ -61,7 +61,7 @@ class LogitProcessor(ABC):
         return True
 
     def only(self) -> int | None:
-        """The token that alone can come next; None: there are several, or it is not known."""
+        """The only token that can come next; None: there are several, or it is unknown."""
         return None
 
 
@@ -88,7 +88,7 @@ class ProcessorChain:
         self._followed = len(text)
 
     def new_in(self, text: Sequence[int]) -> Sequence[int]:
-        """The tokens of `text` behind the prompt and those that were committed, which nothing is tried behind now."""
+        """The tokens of `text` behind the prompt and the committed tokens. Drops the draft tokens that were tried."""
         if len(text) > self._followed:
             self._try([])
             if not self._followed:
@@ -114,17 +114,17 @@ class ProcessorChain:
         return all(each.allows(token) for each in self._processors)
 
     def only(self, drafts: Sequence[int] = ()) -> int | None:
-        """The token that alone can follow the committed text and `drafts`; None: there are several."""
+        """The only token that can follow the committed text and `drafts`; None: there are several."""
         self._try(list(drafts))
         return next((token for each in self._processors if (token := each.only()) is not None), None)
 
     @property
     def forces(self) -> bool:
-        """Whether there may be places where one token alone can follow."""
+        """Whether there may be positions where only one token can follow."""
         return any(each.forces for each in self._processors)
 
     def certain(self, most: int) -> list[int]:
-        """The tokens that follow the committed text for certain, at most `most`: each is the only one that can."""
+        """The forced tokens behind the committed text, at most `most`: each is the only token that can follow."""
         found: list[int] = []
         while len(found) < most and (token := self.only(found)) is not None:
             found.append(token)
@@ -175,7 +175,7 @@ class ProcessedRows(dict[int, Logits]):
 
 
 def following(processors: Sequence[LogitProcessor], prompt_len: int, *, limits: bool = False) -> ProcessorChain | None:
-    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none.
+    """The processors of one text with a prompt of `prompt_len` tokens; None if there are none.
 
     `limits`: only those that limit what may come next.
     """

@@ -1,4 +1,4 @@
-"""Choose one token from one row of logits: greedy, or an exact sample under the shared noise.
+"""Chooses one token from one row of logits: greedy, or an exact sample under the shared noise.
 
 The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k and top-p, and
 `G` the noise of `gumbel`. Logit processors have changed the row before (`processors`): nothing here applies them.
@@ -26,23 +26,28 @@ MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for
 
 @dataclass(frozen=True)
 class SamplingOptions(Processors):
-    """How tokens are drawn: the options of every interface, those of the logit processors included."""
+    """The sampling options of every interface, including those of the logit processors."""
 
     seed: int | None = option(
         None,
         "determines all random choices: the same seed gives the same text",
-        usually="one is drawn and reported",
+        usually="random, and reported",
         ge=0,
         lt=gumbel.SEED_LIMIT,
         group="sampling",
         placeholder="S",
     )
     temperature: float = option(
-        0.0, "0 takes the most likely token", ge=0.0, le=100.0, group="sampling", placeholder="T"
+        0.0,
+        "sampling temperature; 0: always the most likely token",
+        ge=0.0,
+        le=100.0,
+        group="sampling",
+        placeholder="T",
     )
     top_k: int = option(
         0,
-        "keep this many of the most likely tokens; 0: all",
+        "draw from this many of the most likely tokens; 0: all",
         ge=0,
         le=MOST_TOP_K,
         group="sampling",
@@ -50,7 +55,7 @@ class SamplingOptions(Processors):
     )
     top_p: float = option(
         1.0,
-        "keep the fewest most likely tokens whose probabilities add up to this; 1: all",
+        "draw from the fewest most likely tokens whose probabilities add up to this; 1: all",
         gt=0.0,
         le=1.0,
         group="sampling",

@@ -55,14 +55,19 @@ def test_the_example_with_tools_runs() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@pytest.mark.parametrize("name", ["docs/openai.md", "README.md"])
-def test_the_request_with_curl_gets_the_target_s_text(url: str, verifier_url: str, name: str) -> None:
-    blocks = _blocks((ROOT / name).read_text(encoding="utf-8"), "")
-    (command,) = [block for block in blocks if f"{ADDRESS}/v1/completions" in block]
+def test_the_request_with_curl_gets_the_target_s_text(url: str, verifier_url: str) -> None:
+    (command,) = [block for block in _blocks(TEXT, "") if f"{ADDRESS}/v1/completions" in block]
     reply = json.loads(_ran("sh", "-c", command.replace(ADDRESS, url)))
     request = {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7}
     expected = httpx.post(f"{verifier_url}/generate", json=request, trust_env=False).json()["text"]
     assert reply["choices"][0]["text"] == expected
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_request_of_the_readme_is_answered(url: str) -> None:
+    (command,) = re.findall(r"^\| curl \| `(.*)` \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    reply = json.loads(_ran("sh", "-c", command.replace(ADDRESS.replace("127.0.0.1", "localhost")[7:], url)))
+    assert reply["usage"]["completion_tokens"] == 16 or reply["choices"][0]["finish_reason"] == "stop"
 
 
 def test_the_table_has_every_parameter() -> None:

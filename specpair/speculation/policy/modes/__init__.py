@@ -1,1 +1,1 @@
-"""Choose which mode writes a text: what each is expected to take, and what each has taken."""
+"""Selects the mode of a text, by the estimated and the measured rate of each mode."""

@@ -1,4 +1,4 @@
-"""Estimate the tokens per second of each mode from what is known before the first token.
+"""Estimates the tokens per second of each mode before the first token.
 
 The rate of a mode follows from the time of a verifier pass, the time of a draft step, the round trip, and the
 acceptance rate. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
@@ -116,7 +116,7 @@ def spread(mode: str, machines: PairLatencies) -> float:
 
 
 def _alike(mode: str, machines: PairLatencies) -> str:
-    """The mode whose measured figures hold for `mode`: on shared cores, `remote` drafts and verifies in turns, too."""
+    """The mode whose measurements hold for `mode`: on shared cores, `remote` also drafts and verifies in turns."""
     return FUSED if mode == REMOTE and machines.read is not None else mode
 
 
@@ -156,7 +156,7 @@ _LATEST = 256.0  # most tokens of a mode that count; older ones fade
 
 @dataclass(slots=True)
 class ModeMeasurement:
-    """Timed tokens of a mode over one link, the seconds that they took, and what became of its draft tokens."""
+    """Timed tokens of a mode over one link, their seconds, and its compared and accepted draft tokens."""
 
     tokens: float = 0.0
     seconds: float = 0.0
@@ -171,12 +171,12 @@ class ModeMeasurement:
 
     @property
     def is_turn(self) -> bool:
-        """Whether it is long enough for `rate` to count. A shorter one may cover one burst of tokens only."""
+        """Whether it is long enough for `rate` to count. A shorter one may cover a single burst of tokens."""
         return self.tokens >= TURN and (self.remembered or self.seconds >= _SPAN)
 
     @property
     def worth_remembering(self) -> bool:
-        """Whether to remember it for later runs: it has enough timed tokens, or enough compared draft tokens."""
+        """Whether to remember it for later runs: there are enough timed tokens, or enough compared draft tokens."""
         return (self.tokens >= ENOUGH and self.seconds >= _SPAN) or self.compared >= WARM_UP
 
     def learn(self, tokens: int, seconds: float, accepted: int, compared: int) -> None:

@@ -1,4 +1,4 @@
-"""What each mode's tokens per second are: estimated at first, corrected by what was measured over the present link.
+"""Tokens per second of each mode: estimated at first, corrected by measurements over the present link.
 
 The measured rate and acceptance rate of a mode also correct the estimates of the others. When the link changes,
 measurements over the old link are dropped. A remembered rate may come from a slow moment of the machine. Where a mode
@@ -101,12 +101,12 @@ class ModeRates:
         self.machines, self._cached_estimates = replace(self.machines, draft=seconds), None
 
     def begin(self, round_trip: float, remembered: Mapping[str, ModeMeasurement] | None = None) -> None:
-        """Start over on a link with this round trip. `remembered`: as measured earlier over such a link."""
+        """Start over on a link with this round trip. `remembered`: earlier measurements over such a link."""
         self.machines, self._cached_estimates = replace(self.machines, link=round_trip), None
         self.measured_by_mode, self._checks = dict(remembered or {}), {}
 
     def forget(self, mode: str) -> None:
-        """Drop what was measured in a mode, which is measured anew."""
+        """Drop the measurement of a mode, which is measured anew."""
         self.measured_by_mode.pop(mode, None)
         self._cached_estimates = None
 

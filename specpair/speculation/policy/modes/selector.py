@@ -1,4 +1,4 @@
-"""Select the fastest mode for a text: estimated before the first token, corrected by measurements on the way.
+"""Selects the fastest mode for a text: by estimates before the first token, then corrected by measurements.
 
 The mode with the best estimate begins. Another mode takes over where it should be faster by a clear margin and the rest
 of the text repays the change. A mode without measurement gets a trial where its upper bound is much faster, and either
@@ -97,8 +97,8 @@ class ModeSelector:
         return usual
 
     def _worth_trying(self, left: int) -> str:
-        """The mode that drafts and should begin a text of at most `left` tokens although nothing was measured and its
-        estimate is not above that of the target alone, since it may be much faster; `target` if there is none.
+        """The drafting mode that should begin a text of at most `left` tokens although unmeasured and estimated no
+        faster than the target alone, since it may be much faster; `target` if there is none.
 
         A trial at the beginning saves a change of the mode, and the text gains in its whole length. Where the ends
         share no cores, the verifier decodes by itself while no draft pays: `remote` is then expected to be as fast as

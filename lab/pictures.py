@@ -1,51 +1,122 @@
-"""Draws the pictures of pages in a browser, for docs/page.md, verifier-page.md, traces.md and simulator.md.
+"""Draws the pictures of README and docs: `run`, in a terminal; `drafter`, `report` and `simulator`, in a browser.
 
-    .venv/bin/python -m lab.pictures.pages verifier report simulator [--save]    # needs Chromium and Playwright
-    .venv/bin/python -m scripts.real_models
-    .venv/bin/python -m lab.pictures.pages drafter [--models FOLDER] [--save]    # with the real pair in that folder
+    .venv/bin/python -m scripts.real_models --bf16
+    .venv/bin/python -m lab.pictures run drafter report simulator [--models FOLDER] [--save]
 
-The pairs run on this machine; but for `drafter` the one that ships. The pictures go to `.cache/results/`, and to
-`docs/pictures/` only with `--save`. Texts are those of temperature 0 or of a seed; times, and with them which tokens
-were drafted, are another time's.
+The pairs run on this machine; `report` and `simulator` use the pair that ships. All but `run` need Chromium and
+Playwright. The pictures go to `.cache/results/`, and to `docs/pictures/` only with `--save`. Texts are those of
+temperature 0 or of a seed. Times differ from run to run, and with them which tokens were drafted.
 """
 
+import argparse
+import re
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO, StringIO
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
 
 from drafter_client import Mode, Options, Pair, TraceFolder
 from lab.benchmarks.harness.models import drafter_serve
-from lab.benchmarks.harness.report import need
-from lab.pictures.output import folder_of, parser_of, save_png
+from lab.benchmarks.harness.report import UNSAVED, need
 from lab.report.page import page as report_page
 from lab.report.reader import read_runs
 from lab.simulator import command_line
-from scripts.real_models import DRAFT, FOLDER, TARGET
+from scripts.real_models import BF16, DRAFT, FOLDER, TARGET
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium, opened
 from tests.paths import ROOT
+from tests.terminal.pseudo import terminal
 
-WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 760}
+if TYPE_CHECKING:
+    from pyte.screens import Char
+
+COLOURS = 128  # of a PNG file, which is more than a page of text and lines has
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("pages", nargs="+", choices=[*PAGES])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pictures", nargs="+", choices=["run", *PAGES])
     parser.add_argument("--models", type=Path, default=ROOT / FOLDER, help=f"default: {FOLDER}")
+    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
     options = parser.parse_args()
-    need("playwright", "matplotlib", "PIL")
-    to = folder_of(options)
-    with chromium() as browser:
-        for each in options.pages:
-            PAGES[each](browser, to, options.models)
+    to = ROOT / "docs" / "pictures" if options.save else UNSAVED
+    to.mkdir(parents=True, exist_ok=True)
+    for each in options.pictures:
+        if each == "run":
+            _run(to, options.models)
+        else:
+            need("playwright", "matplotlib", "PIL")
+            with chromium() as browser:
+                PAGES[each](browser, to, options.models)
     print(f"written to {to}", file=sys.stderr)
 
+
+def _save_png(png: bytes, path: Path) -> None:
+    """Write a screenshot to a file, with few colours. Needs Pillow, which comes with matplotlib."""
+    from PIL import Image
+
+    picture = Image.open(BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
+
+
+# What a text leaves on a terminal, with its colours. The target is in bfloat16, whose steps memory bounds.
+
+COLUMNS, LINES = 100, 60
+PROMPT = "Write a Python class for a bank account, with type hints and short docstrings. Only the code."
+_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fonts from another host
+
+
+def _run(to: Path, models: Path) -> None:
+    need("pyte")
+    if missing := [name for name in (BF16, DRAFT.name) if not (models / name).is_file()]:
+        get = f"{sys.executable} -m scripts.real_models {models} --bf16"
+        sys.exit(f"not in {models}: {', '.join(missing)}; get them with: {get}")
+    import pyte
+
+    screen = pyte.Screen(COLUMNS, LINES)
+    what = ["--prompt", PROMPT, "--chat", "--max-tokens", "160", "--baseline"]
+    with verifier(model=models / BF16, context=1024, slots=1) as server:
+        flags = ["--verifier", server.url, "--draft-model", str(models / DRAFT.name), *what]
+        with terminal([sys.executable, "-m", "drafter_client", *flags], COLUMNS) as shown:
+            if status := shown.wait():
+                raise SystemExit(f"{shown.text}\nthe drafter ended with status {status}")
+            pyte.Stream(screen).feed(shown.raw)
+    rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(LINES)]
+    lines = [
+        Text.assemble(*(("".join(cell.data for cell in cells), style) for style, cells in groupby(row, _style)))
+        for row in rows
+    ]
+    while lines and not lines[-1].plain.strip():
+        lines.pop()
+    console = Console(record=True, width=COLUMNS, file=StringIO())
+    for line in lines:
+        line.rstrip()
+        console.print(line, no_wrap=True)
+    picture = console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline")
+    (to / "run.svg").write_text(_FONT.sub("", picture), encoding="utf-8")
+
+
+def _style(cell: "Char") -> Style:
+    bright, colour = cell.fg.startswith("bright"), cell.fg.removeprefix("bright")
+    colour = "yellow" if colour == "brown" else colour  # pyte's name of the colour 3
+    if re.fullmatch("[0-9a-f]{6}", colour):
+        colour = f"#{colour}"
+    elif bright:
+        colour = f"bright_{colour}"
+    return Style(
+        color=None if colour == "default" else colour, bold=cell.bold, italic=cell.italics, underline=cell.underscore
+    )
+
+
+WIDE = {"width": 1280, "height": 800}
 
 # The drafter's page, in several states.
 
@@ -63,24 +134,17 @@ def _drafter(browser: Any, to: Path, models: Path) -> None:
         drafter_serve(server.url, 1, 4, **how) as service,
     ):
         for name, png in _states(browser, service.url):
-            save_png(png, to / f"{name}.png")
+            _save_png(png, to / f"{name}.png")
 
 
 def _states(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
-    with _page(browser, url, WIDE, "light") as page:
+    with _page(browser, url) as page:
         _open(page, PANEL)
         page.get_by_role("button", name="Sources").click()
         _ask(page, QUESTION)
         page.locator(".tokens .token.recovered").first.hover()
         yield "page-sources", page.screenshot()
-    with _page(browser, url, WIDE, "dark") as page:
-        _open(page, PANEL)
-        _ask(page, QUESTION)
-        yield "page-dark", page.screenshot()
-    with _page(browser, url, NARROW, "light") as page:
-        _ask(page, QUESTION)
-        yield "page-narrow", page.screenshot()
-    with _page(browser, url, WIDE, "light") as page:
+    with _page(browser, url) as page:
         _open(page, TOOLS)
         page.get_by_role("button", name="Example").click()
         page.get_by_label("Tools, as OpenAI's API defines them").evaluate("field => field.scrollTop = 0")
@@ -88,7 +152,7 @@ def _states(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
         page.press("#input", "Enter")
         page.get_by_role("status").filter(has_text="tools: write what they return").wait_for()
         yield "page-tools", page.screenshot()
-    with _page(browser, url, WIDE, "light") as page:
+    with _page(browser, url) as page:
         _open(page, NETWORK)
         page.locator("#network .node").nth(1).wait_for()
         _ask(page, "Say hello.")
@@ -96,9 +160,9 @@ def _states(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
 
 
 @contextmanager
-def _page(browser: Any, url: str, size: dict[str, int], scheme: str) -> Iterator[Any]:
+def _page(browser: Any, url: str) -> Iterator[Any]:
     """The page with settings that give the same text each time."""
-    with opened(browser, url, viewport=size, color_scheme=scheme) as page:
+    with opened(browser, url, viewport=WIDE, color_scheme="light") as page:
         page.set_default_timeout(PATIENCE)
         page.evaluate("given => localStorage.setItem('specpair.settings', given)", SETTINGS)
         page.reload()
@@ -118,52 +182,6 @@ def _ask(page: Any, text: str) -> None:
     page.locator("#messages").evaluate("list => list.scrollTop = 0")
     if page.locator("#live[open]").count():
         page.locator("#condition").filter(has_text="0 texts under way").wait_for()
-
-
-# The verifier's page, while two drafters and two clients without a draft model have texts written.
-
-SECONDS = 70  # of load before the picture: the page shows a minute
-PROMPTS = ("def main(", "class Queue:\n", "import os\nimport sys\n\n" * 12 + "def walk(top")
-TOKENS = 400  # of a text
-
-
-def _verifier(browser: Any, to: Path, _: Path) -> None:
-    over = threading.Event()
-    with verifier(draft_backend="ngram", slots=8) as server:
-        threads = [threading.Thread(target=_draft, args=(server.url, seed, over)) for seed in range(2)]
-        threads += [threading.Thread(target=_request, args=(server.url, mode, over)) for mode in ("target", "fused")]
-        page = browser.new_page(viewport=WIDE)
-        page.goto(server.url)
-        page.locator("#state.ready").wait_for()
-        for thread in threads:
-            thread.start()
-        try:
-            page.wait_for_timeout(1000 * SECONDS)
-            save_png(page.screenshot(full_page=True), to / "verifier-page.png")
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
-
-
-def _draft(url: str, seed: int, over: threading.Event) -> None:
-    with Pair(url) as pair:
-        while not over.is_set():
-            options = Options(mode=Mode.REMOTE, draft_n=4, max_tokens=TOKENS, temperature=0.7, seed=seed)
-            for _ in pair.generate(PROMPTS[seed % len(PROMPTS)], options):
-                if over.is_set():
-                    break
-            seed += 2
-
-
-def _request(url: str, mode: str, over: threading.Event) -> None:
-    body: dict[str, Any] = {"max_tokens": TOKENS, "mode": mode, "temperature": 0.7}
-    with httpx.Client(base_url=url, timeout=120, trust_env=False) as http:
-        seed = 0
-        while not over.is_set():
-            given = body | {"seed": seed, "prompt": PROMPTS[seed % len(PROMPTS)]}
-            http.post("/generate", json=given).raise_for_status()
-            seed += 1
 
 
 # The report of a recorded run.
@@ -205,12 +223,7 @@ def _simulator(browser: Any, to: Path, _: Path) -> None:
         page.screenshot(path=to / "simulator-page.png")
 
 
-PAGES: dict[str, Callable[[Any, Path, Path], None]] = {
-    "drafter": _drafter,
-    "verifier": _verifier,
-    "report": _report,
-    "simulator": _simulator,
-}
+PAGES = {"drafter": _drafter, "report": _report, "simulator": _simulator}
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,0 @@
-"""Programs that draw the pictures of the documentation."""
