@@ -1,4 +1,4 @@
-"""How many texts at temperature 0 differ from the target's own where draft tokens are judged, and by how much.
+"""Counts texts at temperature 0 that differ from the target-only text when drafts are judged, and by how much.
 
 Method. The target continues held-out prompts alone, a token a pass. Then it reads each prompt again and judges drafts
 of 1 to 7 tokens, by turns. A draft is the own text with its last token replaced, so that each pass rolls back: nothing
@@ -67,7 +67,7 @@ def gap(
     count: int,
     other: Callable[[Backend, Sequence[int], Sequence[int]], Difference],
 ) -> float | None:
-    """How far apart, in nats, two tokens are in the own text, of `count` tokens, where the `other` one first differs.
+    """The gap, in nats, between the two tokens at the first difference of the target-only text and the `other` text.
 
     None: the texts are equal. Uses slots 0 and 1, and leaves them empty.
     """
@@ -79,7 +79,7 @@ def gap(
 
 
 def _own(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
-    """The logits of each token of the text that the target writes alone, over any end."""
+    """The logits of each token of the target-only text, past any end token."""
     rows = [_read(backend, prompt)]
     while len(rows) < count:
         position = len(prompt) + len(rows) - 1
@@ -94,7 +94,7 @@ def _read(backend: Backend, prompt: Sequence[int]) -> Logits:
 
 
 def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
-    """Where the text with drafts first differs from `own`, and its token there."""
+    """The position where the text with drafts first differs from `own`, and its token there."""
     if (first := int(_read(backend, prompt).argmax())) != own[0]:
         return 0, first
     known, lengths = 1, cycle(DRAFTS)  # `known`: tokens of the text so far, all as in `own`

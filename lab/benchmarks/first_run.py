@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _measure(report: Report, url: str, name: str, options: argparse.Namespace) -> None:
-    """Write all texts with one target, and report each ratio, then those of each kind."""
+    """Write all texts with one target, and report each ratio, then the ratios of each kind."""
     ratios: dict[tuple[str, str], list[float]] = {}
     with Pair(url, None) as alone:
         limit = Options(max_tokens=options.tokens, seed=0)
@@ -95,7 +95,7 @@ def _told(ours: Written, *alone: Written) -> str:
 
 
 def prompts_of(kind: str, pair: Pair, count: int) -> list[list[int]]:
-    """The token ids of so many prompts of a kind."""
+    """The token ids of `count` prompts of a kind."""
     match kind:
         case "code":
             return [pair.encode(text) for text in held_out_prompts(count)]

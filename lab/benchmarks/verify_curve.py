@@ -1,4 +1,4 @@
-"""What a verify costs against a decode step: the time of one pass by rows and drafts, on this machine, on an engine.
+"""Measures a verify against a decode step: the time of a pass by rows and drafts, for an engine on this machine.
 
 Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts and asks
 of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
@@ -64,7 +64,7 @@ SHAPES = {  # those of Llama 3 (8b) and 3.2 (3b, 1b), and smaller ones for a CPU
 
 
 class Cell(NamedTuple):
-    """One kind of pass: so many rows (sequences), each with its pending token and so many drafts.
+    """One kind of pass: a number of rows (sequences), each with its pending token and a number of drafts.
 
     `leaves`: of the drafts' tree, whose other leaves are second choices at the first places of a chain. 1: a chain.
     """
@@ -95,7 +95,7 @@ STEP = Cell(1, 0)  # one decode step of one sequence
 
 
 class Timing(NamedTuple):
-    """What a cell's rounds come to, as medians. `ratio`: to a decode step; `spread`: of ratios, by quartiles."""
+    """The medians of a cell's rounds. `ratio`: to a decode step; `spread`: of ratios, by quartiles."""
 
     ms: float
     ratio: float
@@ -110,7 +110,7 @@ TABLES: dict[str, Callable[[Timing], str]] = {
 
 
 def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int, leaves: Sequence[int] = ()) -> list[Cell]:
-    """The cells of these rows and drafts with those that others are compared with, as far as a pass holds them.
+    """The cells of these rows and drafts, with their reference cells, as far as a pass holds them.
 
     `leaves`: of trees, each of as many drafts as have room for so many second choices beside a chain.
     """
@@ -140,7 +140,7 @@ class Passes:
         return [Entry(slot, self._held, tokens, 0, cell.parents) for slot in range(cell.rows)]
 
     def seconds(self, cell: Cell) -> float:
-        """Of one pass that follows one like it: the first of a kind finds caches and threads as the last left them."""
+        """Seconds of a pass that follows one of its kind: the first of a kind finds the caches of another kind."""
         batch, wanted = self.batch(cell), [self._wanted] * cell.rows
         self._run(batch, wanted, cell)
         began = self._clock()
@@ -148,7 +148,7 @@ class Passes:
         return self._clock() - began
 
     def _run(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec], cell: Cell) -> None:
-        """A pass, and of trees a path that is kept, as after each verify."""
+        """Run a pass; of a tree, keep a path, as after each verify."""
         self._backend.extend_top_logits(batch, wanted)
         for entry in batch if cell.leaves > 1 else ():
             self._backend.keep(entry.slot, cell.path)
@@ -199,7 +199,7 @@ _CORNER = " \\ k"
 
 
 def _table(title: str, down: str, shown: Mapping[tuple[int, int], str]) -> list[str]:
-    """A dash stands where a pass does not hold as many tokens."""
+    """The lines of a table; a dash marks passes with too many tokens."""
     across = sorted({column for _, column in shown})
     lines = ["", title, f"{down + _CORNER:>10}" + "".join(f"{column:>9}" for column in across)]
     for row in sorted({row for row, _ in shown}):

@@ -1,4 +1,4 @@
-"""Faults, in virtual time and with real processes: each text has to be the target's own, and nothing may be left.
+"""Fault tests, in virtual time and with real processes: each text must equal the target's, and no state may remain.
 
 Worlds in virtual time (`--seeds`), made by their seeds, of three kinds by turns:
 

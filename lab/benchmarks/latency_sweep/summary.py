@@ -1,4 +1,4 @@
-"""Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
+"""Reports a latency sweep: a table of all cells, the required ratios, and a plot."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ Cell = dict[str, Any]
 
 
 def write(cells: Sequence[Cell], report: Report) -> None:
-    """Save the report and its `.png`, without the columns in whose run the machine stood still for too long."""
+    """Save the report and its `.png`, without columns whose run the machine disturbed for too long."""
     cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
     report.line(*table(cells), "", *bars(cells))
     report.save()
@@ -38,7 +38,7 @@ def table(cells: Iterable[Cell]) -> list[str]:
 
 
 def bars(cells: Sequence[Cell]) -> list[str]:
-    """How many cells reach each ratio that was wanted, and which do not."""
+    """The number of cells that reach each required ratio, and the cells that do not."""
     cells = [cell for cell in cells if "ours" in cell["ratios"]]
     lines = []
     for name, against, least, among in (
@@ -107,6 +107,6 @@ def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
 
 
 def told(cell: Cell) -> str:
-    """What a cell came to, in a line."""
+    """The results of a cell, in a line."""
     ratios = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
     return f"{_name(cell)} ({cell['agreement']:.2f}): target {cell['target_rate']:.2f}/s  {ratios}"

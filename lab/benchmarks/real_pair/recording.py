@@ -1,4 +1,4 @@
-"""Texts of a real target, recorded once, and what a real draft model would choose behind them.
+"""Recorded texts of a real target, and the choices of a real draft model for them.
 
 Method. Each prompt of `lab.benchmarks.harness.kinds` is written twice: at temperature 0, and at 0.8 with a seed of its
 own under the noise that drafters share. The texts of a kind are written together; a target's rows may depend on the
@@ -78,12 +78,12 @@ class TextChoices:
     """The choices about one text."""
 
     def __init__(self, text: RecordedText, choices: Sequence[Choices]) -> None:
-        """`choices`: for each token of the text, what the draft model chooses behind all tokens before it."""
+        """`choices`: for each token of the text, the draft model's choices behind all tokens before it."""
         self._prompt, self._whole, self._choices = len(text.prompt), [*text.prompt, *text.tokens], choices
 
     @property
     def agrees(self) -> list[bool]:
-        """For each of the target's tokens, whether the draft model, knowing all before it, chooses it, too."""
+        """For each of the target's tokens, whether the draft model, given all tokens before, chooses it too."""
         tokens = self._whole[self._prompt :]
         return [each.ids[0] == token for each, token in zip(self._choices, tokens, strict=True)]
 
@@ -100,7 +100,7 @@ class TextChoices:
 
 
 def choices_of(draft: Backend, text: RecordedText) -> TextChoices:
-    """What the draft model chooses behind each part of the text. It reads the text in slot 0."""
+    """The draft model's choices behind each prefix of the text, which it reads in slot 0."""
     whole, prompt, found = [*text.prompt, *text.tokens], len(text.prompt), list[Choices]()
     draft.release(0)
     for at in range(0, len(whole) - 1, _PASS):

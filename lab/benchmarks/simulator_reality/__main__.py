@@ -1,4 +1,4 @@
-"""Real fleets beside their simulations, each from one configuration.
+"""Compares real fleets with their simulations, each pair from one configuration.
 
 A fleet of `configurations.yaml` runs for real: verifiers with the
 real scheduler, the router in front of several of them, a relay that plays the link, and a process for each drafter,
