@@ -1,4 +1,4 @@
-"""What a trace holds of a run, as its statistics were, and over time."""
+"""Rebuilds the statistics of a run from its trace, at the end and over time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _Count = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class _Metrics(BaseModel):
-    """Those of the statistics that no table holds. What a file lacks was not there when it was written."""
+    """The statistics that no table holds. Fields that a file lacks were added later."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -65,7 +65,7 @@ class Outage(NamedTuple):
 
 
 class PassWidth(NamedTuple):
-    """Passes of the target that judged equally many draft tokens, and so computed one position more.
+    """Passes of the target that judged the same number of draft tokens, and so computed one position more.
 
     `accepted`: tokens, all of these passes together. `forward_ms`: the mean; None: no response told of one.
     """
@@ -153,7 +153,7 @@ def started(run: RunTrace) -> str:
 
 
 def timed(stats: Stats) -> bool:
-    """Whether it is known what a text waited for. In mode `auto` the trace has no times of what the verifier wrote."""
+    """Whether the trace shows a text's waiting times. In mode `auto`, the verifier's tokens have no times."""
     return {turn.mode for turn in stats.turns} <= {str(Mode.REMOTE)}
 
 
@@ -191,7 +191,7 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
 
 
 def _known(run: RunTrace, tokens: int) -> float:
-    """When so many tokens of the text were known; 0 for none."""
+    """The time at which `tokens` tokens of the text were known; 0 for none."""
     return _number(run.tokens[min(tokens, len(run.tokens)) - 1], "committed_ms") if tokens and run.tokens else 0.0
 
 
@@ -218,7 +218,7 @@ def _sources(run: RunTrace) -> Iterator[TokenSource]:
 
 
 def _spans(run: RunTrace) -> Iterator[Span]:
-    """What was under way, in milliseconds since the run began.
+    """The activities of a run, in milliseconds since the run began.
 
     A pass of self-continuation is placed so that it ends when the drafter heard of it.
     """

@@ -1,4 +1,4 @@
-"""The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
+"""The command `run`: runs a configuration, prints the results, and writes a folder of results."""
 
 import argparse
 import sys

@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _keys(options: argparse.Namespace) -> SearchKeys:
-    """The search in the file, with what flags replace. Raises BadSearch."""
+    """The search in the file, overridden by flags. Raises BadSearch."""
     keys = SearchKeys() if options.search is None else read_search(options.search)
     given = {"attainment": options.attainment, "replications": options.replications}
     given["objectives"] = options.objectives and options.objectives.split(",")

@@ -1,4 +1,4 @@
-"""Reads the file, with single keys replaced for one run. An error names the file, the line, the key and what to do."""
+"""Reads the file, with single keys replaced for one run. Errors name file, line, key and remedy."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -136,7 +136,7 @@ def _place_in(node: yaml.SequenceNode, entry: str, given: str) -> int:
 
 
 def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
-    """The path of the key at fault, from the place of the error on."""
+    """The path of the wrong key, from the location of the error on."""
     context: Mapping[str, Any] = error.get("ctx", {})
     if error["type"] == layers.UNKNOWN_KEY:
         return [context["key"]]
@@ -160,7 +160,7 @@ def _place(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:
 
 
 def _complaint(error: ErrorDetails) -> str:
-    """What is wrong with a value, and what to do."""
+    """The error for a value, with the remedy."""
     context: Mapping[str, Any] = error.get("ctx", {})
     match error["type"]:
         case "value_error":

@@ -1,4 +1,4 @@
-"""A run as a whole: its configuration, its replications, what they are in the mean, and the tables of it."""
+"""The summary of a run: its configuration, its replications, their means, and its tables."""
 
 import json
 import math
@@ -41,7 +41,7 @@ class RunSummary:
         return len(self.replications) < int(self.configuration["replications"])
 
     def estimates(self) -> dict[str, Estimate]:
-        """Of the measures that have a value, in the order of MEASURES."""
+        """The estimates of measures that have a value, in the order of MEASURES."""
         found = {
             name: each.estimate([of.measures[name] for of in self.replications]) for name, each in MEASURES.items()
         }
@@ -71,7 +71,7 @@ class RunSummary:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no number that is none."""
+    """The value without NaN, which JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -102,7 +102,7 @@ def figures(run: RunSummary) -> Table:
 
 
 def grouped(run: RunSummary, kind: str, heading: str) -> Table:
-    """A row for each tenant, kind of devices, or verifier; columns in which none has anything are left out."""
+    """A row for each tenant, kind of devices, or verifier, without empty columns."""
     groups = run.grouped(kind)
     measures = [
         MEASURES[name]

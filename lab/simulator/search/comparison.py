@@ -1,4 +1,4 @@
-"""The candidates of a search, all combinations of the values that keys may have, and what came of them.
+"""The candidates of a search, all combinations of the values of keys, and their results.
 
 Pure but for files that keys name.
 """
@@ -29,7 +29,7 @@ Changes = dict[str, Any]  # values by the paths of their keys
 
 
 class BadSearch(ValueError):
-    """A search cannot be made. The message says why, and what to do."""
+    """A search cannot run. The message has the reason and the remedy."""
 
 
 class SearchKeys(Keys):
@@ -60,12 +60,12 @@ class SearchKeys(Keys):
         return [dict(zip(varied, each, strict=True)) for each in itertools.product(*varied.values())]
 
     def changes(self, choice: Mapping[str, Any]) -> Changes:
-        """The values of keys that a combination stands for."""
+        """The values of the keys in a combination."""
         own = {key: value for key, value in choice.items() if key != VARIANT}
         return (self.variants[choice[VARIANT]] if self.variants else {}) | own
 
     def goals(self) -> list[RunMeasure]:
-        """The objectives. Raises BadSearch for a name of no measure, or of one that is neither better more nor less."""
+        """The objectives. Raises BadSearch for an unknown measure, or a measure without a better direction."""
         if not self.objectives:
             raise BadSearch("objectives: name at least one measure")
         aims = [each.name for each in MEASURES.values() if each.better]
@@ -92,7 +92,7 @@ class SearchCandidate:
     replications: list[Values] = field(default_factory=list)
 
     def values(self, name: str) -> list[float]:
-        """Of a measure, by replication; not a number: it has none."""
+        """The values of a measure, by replication; not a number: no value."""
         return [each[name] for each in self.replications]
 
     def estimate(self, name: str) -> Estimate:
@@ -130,7 +130,7 @@ def label(choice: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in a file, on one line."""
+    """A value as written in a file, on one line."""
     return str(yaml.safe_dump(value, default_flow_style=True, width=10_000)).removesuffix("\n").removesuffix("\n...")
 
 
@@ -160,7 +160,7 @@ def checked(given: dict[str, Any], where: str) -> SearchKeys:
 
 
 def run(several: Sequence[SearchCandidate], replications: int, evaluate: EvaluateAll) -> None:
-    """Let candidates have so many replications.
+    """Run candidates until each has the given number of replications.
 
     All have one before any has the next, so if it ends early, what came of them by then can be compared.
     """
@@ -171,7 +171,7 @@ def run(several: Sequence[SearchCandidate], replications: int, evaluate: Evaluat
 
 
 class Comparison:
-    """What came of candidates, each compared with the best in each objective.
+    """The results of candidates, each compared with the best in each objective.
 
     The best is that of those that have values in all replications and keep the `attainment`, by the means.
     """
@@ -191,7 +191,7 @@ class Comparison:
         }
 
     def table(self) -> Table:
-        """A line for each candidate: its number, what it is, means with their 95 % intervals, replications.
+        """A line for each candidate: number, label, means with their 95 % intervals, replications.
 
         Behind each objective is what a candidate has more of it than the best, paired. The best in the first objective
         stands first, and those that do not keep the attainment last.
@@ -243,5 +243,5 @@ class Comparison:
 
 
 def _worth(candidate: SearchCandidate, objective: RunMeasure) -> float:
-    """Its mean of an objective, less if it is better."""
+    """A candidate's mean of an objective, signed so that less is better."""
     return (-1 if objective.better == "more" else 1) * candidate.estimate(objective.name).mean
