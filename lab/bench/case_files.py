@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.case import Arrival, Case, Due, Prompt
 from lab.bench.errors import BadCase
-from lab.given_files import first_mistake, keys_of, text_of
 from lab.request_traces import BadTrace, requests
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, keys_of, text_of
+from specpair.command_line.setting_values import advice
 
 
 def parse_trace(text: str, name: str) -> list[Due]:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.errors import BadRecords
 from lab.bench.records import FORMAT, MeasuredRequest, Results, Run
-from lab.given_files import first_mistake
+from lab.user_files import first_mistake
 from specpair import shared_files
 
 RUN, RECORDS = "run.json", "records.jsonl"

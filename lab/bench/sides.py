@@ -11,7 +11,7 @@ import httpx
 from drafter_client.http.addresses import with_scheme
 from lab.bench.errors import BadSide
 from lab.bench.records import Side
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 Json = dict[str, Any]
 _NAME = re.compile(r"[\w.-]+")

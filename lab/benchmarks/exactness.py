@@ -71,14 +71,14 @@ def gap(
 
     None: the texts are equal. Uses slots 0 and 1, and leaves them empty.
     """
-    rows = _own(backend, prompt, count)
+    rows = _target_logits(backend, prompt, count)
     difference = other(backend, prompt, [int(row.argmax()) for row in rows])
     for slot in (0, 1):
         backend.release(slot)
     return None if difference is None else float(rows[difference[0]].max() - rows[difference[0]][difference[1]])
 
 
-def _own(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
+def _target_logits(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
     """The logits of each token of the target-only text, past any end token."""
     rows = [_read(backend, prompt)]
     while len(rows) < count:

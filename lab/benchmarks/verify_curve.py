@@ -247,7 +247,7 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
         if cell.leaves == 1
     ]
     told = facts | {"context": options.context_held, "cells": chains}
-    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    report.companion(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _of_llama_cpp() -> dict[str, str]:

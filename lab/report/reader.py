@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
 from drafter_client.trace.writer import MOST, ROUNDS, RUNS, SCHEMA, TOKENS, Column, TraceTable, run_file
-from lab.given_files import first_mistake
+from lab.user_files import first_mistake
 
 Value = str | int | float | None  # None: not known, an empty cell
 Record = dict[str, Value]

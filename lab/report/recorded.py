@@ -11,8 +11,8 @@ from drafter_client.errors import TraceError
 from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
 from drafter_client.trace.writer import MOST
-from lab.given_files import first_mistake
 from lab.report.reader import Record, RunTrace
+from lab.user_files import first_mistake
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.token_details import TokenSource
@@ -163,7 +163,7 @@ def modes(run: RunTrace) -> list[ModeSpan]:
     found, begin, written = list[ModeSpan](), 0.0, 0
     for turn in turns:
         written += turn.tokens
-        end = _known(run, written)
+        end = _time(run, written)
         found.append(ModeSpan(turn.mode, turn.tokens, begin, end))
         begin = end
     return found
@@ -171,9 +171,7 @@ def modes(run: RunTrace) -> list[ModeSpan]:
 
 def outages(run: RunTrace) -> list[Outage]:
     """The times without the verifier after which the text went on."""
-    return [
-        Outage(generated, _known(run, generated), _known(run, generated + 1)) for generated in _metrics(run).resumed
-    ]
+    return [Outage(generated, _time(run, generated), _time(run, generated + 1)) for generated in _metrics(run).resumed]
 
 
 def pass_widths(run: RunTrace) -> list[PassWidth]:
@@ -190,7 +188,7 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
     return found
 
 
-def _known(run: RunTrace, tokens: int) -> float:
+def _time(run: RunTrace, tokens: int) -> float:
     """The time at which `tokens` tokens of the text were known; 0 for none."""
     return _number(run.tokens[min(tokens, len(run.tokens)) - 1], "committed_ms") if tokens and run.tokens else 0.0
 

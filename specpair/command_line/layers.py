@@ -21,9 +21,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from specpair.command_line import setting_sources as config_file
-from specpair.command_line.given_values import SettingsError, advice, home
 from specpair.command_line.options import read
 from specpair.command_line.setting_sources import variables
+from specpair.command_line.setting_values import SettingsError, advice, home
 from specpair.options.option import AUTO, Option
 
 

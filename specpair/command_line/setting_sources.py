@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specpair.command_line.given_values import SettingsError, advice, home
+from specpair.command_line.setting_values import SettingsError, advice, home
 
 # For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
 # VERIFIER_PORT=tcp://10.0.0.1:8000, VERIFIER_PORT_8000_TCP_ADDR and more; for one called "verifier-big",

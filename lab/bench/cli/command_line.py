@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.cli import flags
-from specpair.command_line.options import add_options, flag_reader, given, option_of
+from specpair.command_line.options import add_options, flag_reader, option_of, option_values
 from specpair.command_line.parser import Parser, Switch
 from specpair.options.option import option
 
@@ -52,7 +52,7 @@ def bench_options(arguments: Sequence[str]) -> argparse.Namespace:
     status 2 for flags that do not go together."""
     parser = bench_parser()
     options = parser.parse(arguments)
-    options.bench = BenchOptions(**given(BenchOptions, options))
+    options.bench = BenchOptions(**option_values(BenchOptions, options))
     if options.resume is not None:
         defaults = bench_parser().parse([])
         other = next(

@@ -167,7 +167,7 @@ class Exchange(httpx.SyncByteStream):
         await self._left.wait()
         return {"type": "http.disconnect"}
 
-    def part(self) -> Message | None:
+    def next_message(self) -> Message | None:
         """The next message of the reply; None: it is over. Raises ReadError, and what the application raised."""
         part = self._clock.run_until_complete(self._parts.get())
         if isinstance(part, asyncio.CancelledError):
@@ -177,7 +177,7 @@ class Exchange(httpx.SyncByteStream):
         return part
 
     def __iter__(self) -> Iterator[bytes]:
-        while (message := self.part()) is not None:
+        while (message := self.next_message()) is not None:
             if self.breaks_after == 0:
                 self._broken()
                 self.close()
@@ -252,7 +252,7 @@ class Address(httpx.BaseTransport):
             broken()
             exchange.close()
             raise httpx.ReadError("the connection broke")
-        head = exchange.part()
+        head = exchange.next_message()
         assert head is not None
         if fate in ("cut", "killed"):
             exchange.breaks_after = rng.choice([0, 1, rng.randint(2, 20)])

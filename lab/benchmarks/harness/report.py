@@ -100,18 +100,18 @@ class Report:
         self._path.write_text("\n".join(self._lines) + "\n", encoding="utf-8")
         print(f"written to {self._path}", file=sys.stderr)
 
-    def beside(self, ending: str) -> Path:
+    def companion(self, ending: str) -> Path:
         """A file of the same results with another ending, such as `.png`."""
         return self._path.with_name(self._path.stem + ending)
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Add a record to the `.jsonl` beside the results, so that a run can be stopped and resumed."""
-        with self.beside(".jsonl").open("a", encoding="utf-8") as lines:
+        with self.companion(".jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
 
     def kept(self) -> list[dict[str, Any]]:
         """The records that this run and earlier runs have kept."""
-        file = self.beside(".jsonl")
+        file = self.companion(".jsonl")
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 

@@ -189,7 +189,7 @@ def main() -> None:
                         _say(f"cell {next(begun)} of {len(left)}: {drafts}; {target} ms a step, {rtt:g} ms round trip")
                         cell = dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:])
                         report.keep(cell)
-                        print(summary.told(cell), flush=True)
+                        print(summary.cell_line(cell), flush=True)
     summary.write(report.kept(), report)
 
 

@@ -81,7 +81,7 @@ def main() -> None:
     prompts = _prompts(options.target, options.kinds)
     for repeat, temperature in itertools.product(range(options.repeats), options.temperatures):
         done = {(text.place, text.way) for text in read(report)}
-        places = [Place(kind, temperature, repeat) for kind in prompts]
+        places = [TextKey(kind, temperature, repeat) for kind in prompts]
         missing = {place: [way for way in _names(options) if (place, way) not in done] for place in places}
         if any(missing.values()):
             with _ways(options, temperature, {way for ways in missing.values() for way in ways}) as ways:
@@ -161,7 +161,7 @@ FILE, COPY = "draft", "draft in Q4_0"
 Ratios = Mapping[str, float]  # tokens a second over those of llama-server alone, by kind
 
 
-class Place(NamedTuple):
+class TextKey(NamedTuple):
     """The key by which texts of all ways are compared."""
 
     kind: str
@@ -172,7 +172,7 @@ class Place(NamedTuple):
 class Text(NamedTuple):
     """The record of a text. Times in seconds."""
 
-    place: Place
+    place: TextKey
     way: str
     tokens: int
     seconds: float  # from the first token to the last
@@ -188,7 +188,7 @@ class Text(NamedTuple):
         return (self.tokens - 1) / self.seconds
 
 
-def keep(report: Report, place: Place, way: str, text: Written) -> None:
+def keep(report: Report, place: TextKey, way: str, text: Written) -> None:
     """Keep a text, and print its rate."""
     stats = text.stats
     counts = stats.rounds, stats.drafted, stats.accepted, round(stats.times.verify, 4)
@@ -200,7 +200,7 @@ def keep(report: Report, place: Place, way: str, text: Written) -> None:
 
 def read(report: Report) -> list[Text]:
     """The records that `keep` stored, also in earlier runs."""
-    return [Text(**told | {"place": Place(**told["place"])}) for told in report.kept()]
+    return [Text(**told | {"place": TextKey(**told["place"])}) for told in report.kept()]
 
 
 def tables(texts: Iterable[Text]) -> list[str]:

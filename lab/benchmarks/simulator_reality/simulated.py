@@ -113,11 +113,11 @@ def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
 def verdict(blind: dict[str, bool], within: dict[str, bool]) -> str:
     """How many configurations are within all bars. `blind`, `within`: by configuration."""
 
-    def told(of: list[str]) -> str:
+    def kept(of: list[str]) -> str:
         return f"{sum(within[name] for name in of)} of {len(of)}"
 
     held_out = [name for name in within if blind[name]]
-    return f"within all bars: {told([*within])} configurations; of those that were not looked at, {told(held_out)}"
+    return f"within all bars: {kept([*within])} configurations; of the held-out ones, {kept(held_out)}"
 
 
 MS = 1e-3

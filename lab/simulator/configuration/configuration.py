@@ -12,7 +12,7 @@ from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
 from lab.simulator.configuration.operation import ALL, ConnectionKeys, Prices, SloKeys
 from lab.simulator.configuration.workload import WorkloadKeys
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 _LONGEST = 64  # draft tokens
 

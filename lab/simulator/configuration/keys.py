@@ -35,7 +35,7 @@ Count = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[\w.-]+$")]
 
 
-def _beside(given: Any, info: ValidationInfo) -> Any:
+def _relative_to_file(given: Any, info: ValidationInfo) -> Any:
     if not isinstance(given, str):
         raise ValueError("must be the path of a file")
     path = Path((info.context or {}).get(FOLDER, ".")) / given
@@ -44,7 +44,7 @@ def _beside(given: Any, info: ValidationInfo) -> Any:
     return path
 
 
-File = Annotated[Path, BeforeValidator(_beside), WithJsonSchema({"type": "string", "format": "path"})]
+File = Annotated[Path, BeforeValidator(_relative_to_file), WithJsonSchema({"type": "string", "format": "path"})]
 
 
 class _Distribution(Keys):

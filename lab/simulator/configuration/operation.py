@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from lab.simulator.configuration.keys import MS, Keys, NonNegative, Positive
 from lab.simulator.virtual.network import Network
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 
 class SloKeys(Keys):
@@ -60,7 +60,7 @@ LINKS = {
 _NEAREST = "same_site"  # where nothing is said
 
 
-def _known(link: str) -> str:
+def _known_link(link: str) -> str:
     if link not in LINKS:
         raise ValueError(f"no link {link!r}{advice(link, LINKS)}")
     return link
@@ -73,7 +73,7 @@ class ConnectionKeys(Keys):
     """a kind of drafters, or `*` for all"""
     verifiers: str = ALL
     """a kind of verifiers, or `*` for all"""
-    link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
+    link: Annotated[str, AfterValidator(_known_link), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
     """a link by name, of which the keys below replace single values; null: they replace values of what counts without
     this entry, which is the entry before it that fits, or `same_site`"""
     rtt_ms: NonNegative | None = None

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.costs.roofline import Device, Model, Roofline
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, text_of
+from specpair.command_line.setting_values import advice
 
 Sizes = TypeVar("Sizes", Device, Model)
 

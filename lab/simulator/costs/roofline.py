@@ -35,8 +35,8 @@ from pydantic import (
 )
 
 from lab.simulator.costs.cost import BadCost, SequencePass
-from specpair.command_line.given_values import advice
 from specpair.command_line.layers import KnownKeys
+from specpair.command_line.setting_values import advice
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
+from lab.user_files import first_mistake, text_of
 
 Curve = Sequence[tuple[float, float]]  # values by ascending places, one at least
 

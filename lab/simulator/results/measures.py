@@ -120,7 +120,7 @@ class RunMeasure:
         text = f"{100 * value:.1f} %" if self.unit == SHARE else figure(value)
         return f"+{text}" if signed and value > 0 else text
 
-    def told(self, value: Estimate | None, signed: bool = False) -> str:
+    def text(self, value: Estimate | None, signed: bool = False) -> str:
         """A mean with half its interval, if it has one; with both ends, if the interval is asymmetric."""
         text = NOTHING if value is None else self.shown(value.mean, signed)
         if value is None or text == NOTHING or value.half is None:

@@ -84,7 +84,7 @@ def times(run: RunSummary) -> Table:
     found = run.estimates()
     rows = []
     for name, (title, _) in DISTRIBUTED.items():
-        cells = [MEASURES[key].told(found.get(key)) for key in (f"{name}_{each}_ms" for each in PERCENTILES)]
+        cells = [MEASURES[key].text(found.get(key)) for key in (f"{name}_{each}_ms" for each in PERCENTILES)]
         if any(cell != NOTHING for cell in cells):
             rows.append((title, *cells))
     return Table(("ms", *PERCENTILES), tuple(rows))
@@ -94,7 +94,7 @@ def figures(run: RunSummary) -> Table:
     """A row for each other measure that has a value."""
     found = run.estimates()
     rows = (
-        (each.title, each.told(found[each.name]), "" if each.unit == SHARE else each.unit)
+        (each.title, each.text(found[each.name]), "" if each.unit == SHARE else each.unit)
         for each in MEASURES.values()
         if not each.statistic and each.name in found
     )
@@ -107,9 +107,9 @@ def grouped(run: RunSummary, kind: str, heading: str) -> Table:
     measures = [
         MEASURES[name]
         for name in next(iter(groups.values()), {})
-        if any(MEASURES[name].told(each[name]) != NOTHING for each in groups.values())
+        if any(MEASURES[name].text(each[name]) != NOTHING for each in groups.values())
     ]
-    rows = ((name or "-", *(each.told(values[each.name]) for each in measures)) for name, values in groups.items())
+    rows = ((name or "-", *(each.text(values[each.name]) for each in measures)) for name, values in groups.items())
     return Table((heading, *(each.heading for each in measures)), tuple(rows))
 
 

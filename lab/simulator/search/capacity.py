@@ -11,7 +11,7 @@ from lab.simulator.configuration.workload import ClosedArrivals, TraceArrivals
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
 from lab.simulator.search.comparison import ATTAINMENT, BadSearch, Changes, SearchCandidate, label, run, shown
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 from specpair.command_line.table import Table
 
 _SHOWN = [MEASURES[name] for name in (ATTAINMENT, "throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")]
@@ -49,7 +49,7 @@ class Trial:
     def figures(self) -> str:
         """The measured attainment, as text."""
         measure = MEASURES[ATTAINMENT]
-        told, asked = measure.told(self.estimate(measure)), measure.shown(self.asked)
+        told, asked = measure.text(self.estimate(measure)), measure.shown(self.asked)
         return f"{measure.words} {told}, at least {asked} is asked"
 
 
@@ -118,11 +118,11 @@ class Capacity:
             trial = self.trials[by_ease[inside]]
             others = {key: value for key, value in trial.candidate.choice.items() if key != size.name}
             which = f"{size.shown(by_ease[inside])}{f' ({label(others)})' if others else ''}"
-            yield f"The {size.wanted} that keeps the promise: {which}: {_told(trial)}."
+            yield f"The {size.wanted} that keeps the promise: {which}: {_line(trial)}."
         else:
             yield "No count that was tried keeps the promise."
         if beyond := by_ease[inside + 1 :]:
-            yield f"What breaks it: {size.shown(beyond[0])}: {_told(self.trials[beyond[0]])}."
+            yield f"What breaks it: {size.shown(beyond[0])}: {_line(self.trials[beyond[0]])}."
         elif size.wanted == "least":
             yield f"{size.shown(size.floor)} is the least that there can be."
         elif ended:
@@ -136,13 +136,13 @@ class Capacity:
         choices = [{self.size.name: each.candidate.number, **each.candidate.choice} for each in trials]
         measures = [each for each in _SHOWN if any(math.isfinite(of.estimate(each).mean) for of in trials)]
         rows = (
-            (*map(shown, choice.values()), *(measure.told(each.estimate(measure)) for measure in measures), each.state)
+            (*map(shown, choice.values()), *(measure.text(each.estimate(measure)) for measure in measures), each.state)
             for choice, each in zip(choices, trials, strict=True)
         )
         return Table((*choices[0], *(each.heading for each in measures), "promise"), tuple(rows))
 
 
-def _told(trial: Trial) -> str:
+def _line(trial: Trial) -> str:
     doubt = ". That is within chance: give more --replications" if "chance" in trial.state else ""
     return f"{trial.figures}{doubt}"
 

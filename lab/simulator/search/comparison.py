@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, ValidationError
 
-from lab.given_files import Loader, first_mistake, keys_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import Keys, Share
 from lab.simulator.configuration.reading import BadConfiguration, read
 from lab.simulator.results.measures import MEASURES, Estimate, RunMeasure, estimate
 from lab.simulator.results.replications import EvaluateAll, Values
-from specpair.command_line.given_values import advice
+from lab.user_files import Loader, first_mistake, keys_of
+from specpair.command_line.setting_values import advice
 from specpair.command_line.table import Table, harmless
 
 ATTAINMENT = "slo_attainment"
@@ -200,9 +200,9 @@ class Comparison:
 
         def cells(candidate: SearchCandidate) -> Iterator[str]:
             for measure in self._measures:
-                yield measure.told(candidate.estimate(measure.name))
+                yield measure.text(candidate.estimate(measure.name))
                 if measure in self._best:
-                    yield measure.told(self.from_best(candidate, measure), signed=True)
+                    yield measure.text(self.from_best(candidate, measure), signed=True)
 
         ordered = sorted(self._candidates, key=lambda each: (not self._is_within(each), _worth(each, first)))
         rows = (

@@ -16,8 +16,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from lab.given_files import first_mistake, text_of
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, text_of
+from specpair.command_line.setting_values import advice
 
 ANY = ""  # the kind of a text of which nothing is known
 _LEAST = 30  # outcomes that a position of a profile must have; from the first with fewer on, they count together

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import SecretStr, model_validator
 
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, Names, lasting_layers, settings_model, settings_table
 from specpair.command_line.parser import flag
 from specpair.command_line.setting_sources import ConfigFile, read
+from specpair.command_line.setting_values import SettingsError
 from specpair.options.option import option, settings_of
 
 KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ...] = (

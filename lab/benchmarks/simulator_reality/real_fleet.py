@@ -55,7 +55,7 @@ def run(configuration: Configuration, seed: int) -> Real:
     link, found = _link(configuration), Real()
     with tempfile.TemporaryDirectory() as name:
         with _served(configuration, link, Path(name)) as url:
-            _conduct(configuration, seed, url, found)
+            _run_conversations(configuration, seed, url, found)
         for file in Path(name).glob("late-*.txt"):
             found.late += map(float, file.read_text().splitlines())
     return found
@@ -94,7 +94,7 @@ def _served(configuration: Configuration, link: Link, folder: Path) -> Iterator[
         yield url
 
 
-def _conduct(configuration: Configuration, seed: int, url: str, found: Real) -> None:
+def _run_conversations(configuration: Configuration, seed: int, url: str, found: Real) -> None:
     """Give conversations to free drafters as they arrive, until the time is over."""
     workload, end = configuration.workload, configuration.sim_time_ms * MS
     coming, numbers = workload.conversations(random.Random(f"{seed}/workload")), count()
