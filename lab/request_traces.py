@@ -135,7 +135,7 @@ def in_order(requests: Iterable[TracedRequest], name: str, late: float = LATE) -
     newest = last = float("-inf")
     for number, request in enumerate(requests):
         if request.seconds < last:
-            raise BadTrace(f"{name}: a request stands more than {late:g} s too late: sort the file by time")
+            raise BadTrace(f"{name}: a request comes more than {late:g} s too late: sort the file by time")
         heapq.heappush(waiting, (request.seconds, number, request))
         newest = max(newest, request.seconds)
         while waiting and waiting[0][0] <= newest - late:

@@ -109,7 +109,7 @@ def write_run(folder: Path, run: Run) -> None:
     with _errors_named(path):
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            raise BadRecords(f"{folder} has a run already: go on with --resume {folder}, or give another --output")
+            raise BadRecords(f"{folder} has a run already: continue with --resume {folder}, or give another --output")
         with shared_files.replacing(path) as file:
             file.write(_RUN.dump_json(run, indent=2) + b"\n")
 

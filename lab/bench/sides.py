@@ -24,7 +24,7 @@ def key_of(side: Side, environment: Mapping[str, str] = os.environ) -> str | Non
     if variable is None:
         return None
     if not environment.get(variable):
-        raise BadSide(f"--key: the variable {variable}, which has the key of {side.name}, is not set")
+        raise BadSide(f"--key: the variable {variable}, for the key of {side.name}, is not set")
     return environment[variable]
 
 

@@ -55,7 +55,7 @@ def main() -> None:
     ):
         below = min(target.vocabulary.size, draft.vocabulary.size)
         if draft.vocabulary.fingerprint_below(below) != target.vocabulary.fingerprint_below(below):
-            raise SystemExit("the two models have unlike vocabularies")
+            raise SystemExit("the two models have different vocabularies")
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
             judged, accepted = [0] * options.length, [0] * options.length
             for prompt, tokens in zip(prompts, written(target, prompts, options.tokens), strict=True):

@@ -38,7 +38,7 @@ def main() -> None:
             "tokens": {"default": 96, "help": "of each text (default: %(default)s)"},
             "threads": {"default": 2, "help": "of a pass (default: %(default)s)"},
             "kind": {"default": ["drafts", "kept", "copied"], "help": "texts to compare (default: all)"},
-            "setting": {"default": ["default", "deterministic"], "help": "those to measure (default: both)"},
+            "setting": {"default": ["default", "deterministic"], "help": "settings to measure (default: both)"},
         },
         "llama_cpp",
     )

@@ -298,14 +298,14 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
         "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
         "compile": {"default": False, "help": "compile each shape of a pass first (torch only)"},
-        "threads": {"type": int, "help": "of the processor (default: what the engine chooses)"},
+        "threads": {"type": int, "help": "of the processor (default: the engine's choice)"},
         "rows": [1, 2, 4, 8, 16],
         "drafts": {"default": [0, 1, 2, 3, 4, 6, 8, 12, 16], "help": "values of k"},
         "leaves": {"type": int, "nargs": "+", "help": "of trees, 2 or more (default: no trees)"},
         "context-held": {"default": 512, "help": "tokens that each slot holds"},
         "batch-tokens": {"default": 512, "help": "in one pass: larger cells are left out"},
-        "temperature": {"default": 0.8, "help": "what is asked of a row of logits depends on it"},
-        "seconds": {"default": 60.0, "help": "to measure for"},
+        "temperature": {"default": 0.8, "help": "which decides the logits that a pass returns"},
+        "seconds": {"default": 60.0, "help": "duration of the measurement"},
         "out": {"type": Path, "help": "the folder for the results (default: as without and with --save)"},
     }
     parser = parser_of(__doc__, flags)

@@ -66,7 +66,7 @@ def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
     try:
         made = page(runs, text=options.text)
     except ValueError as error:
-        raise TraceError(f"the JSON files in {options.folder} hold what is no JSON: {error}: is it a trace?") from None
+        raise TraceError(f"the JSON files in {options.folder} hold no valid JSON: {error}: is it a trace?") from None
     try:
         with shared_files.replacing(path) as file:
             file.write(made.encode())

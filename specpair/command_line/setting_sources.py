@@ -125,7 +125,7 @@ def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        raise SettingsError(f'{where}: several values are written as text, with commas: "1,8,32"')
+        raise SettingsError(f'{where}: write several values as one text, with commas: "1,8,32"')
     if not isinstance(value, (str, int, float)):  # its value may be a secret, and is not shown
         raise SettingsError(f"{where}: must be text, a number, true or false")
     return str(value)

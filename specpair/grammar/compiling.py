@@ -87,9 +87,9 @@ class Trials:
         finally:
             self._idle.put(worker)
         if grown > _MOST_KEPT:
-            raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are given")
+            raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are allowed")
         if answer["slowest"] > _SLOWEST:
-            raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are given")
+            raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are allowed")
         return "", grown
 
     def kill(self) -> None:
@@ -245,7 +245,7 @@ class Grammars:
         with self._lock:
             if self._tokenizer is None:
                 if not self._vocabulary.ends:
-                    raise InvalidRequest("the model has no end token, which would end a text that keeps to a grammar")
+                    raise InvalidRequest("the model has no end token, which a text with a grammar needs")
                 self._tokenizer = tokenizer_of(self._vocabulary)
             return self._tokenizer
 

@@ -75,7 +75,7 @@ class Hosts:
         """
         if host and not await self._is_known(host):
             raise ForeignHost(
-                f"the request is for {host[:100]!r}, which is no address and no known name of this machine, so a "
+                f"the request is for {host[:100]!r}, which is no address or known name of this machine, so a "
                 f"foreign web page may have sent it: add the name to {self._setting}, or set a key"
             )
 

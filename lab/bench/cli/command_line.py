@@ -84,7 +84,7 @@ def bench_parser() -> Parser:
         if title == "cases":
             group.add_argument("--list", action=Switch, help="list the cases, and exit")
         if title == "output":
-            group.add_argument("--resume", type=flags.path, metavar="DIR", help="go on with the run in this folder")
+            group.add_argument("--resume", type=flags.path, metavar="DIR", help="continue the run in this folder")
     for action in parser.actions():
         option = option_of(action)
         if option is not None and not isinstance(action, Switch):
@@ -107,5 +107,5 @@ def report_parser() -> Parser:
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
     shown = parser.add_argument_group("comparison")
-    shown.add_argument("--baseline", metavar="SIDE", help="the side that others are compared with (default: the first)")
+    shown.add_argument("--baseline", metavar="SIDE", help="the side to compare the others with (default: the first)")
     return parser

@@ -67,7 +67,7 @@ class _Jumping(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everybody waits, and nothing will happen")
+            raise RuntimeError("all tasks wait, and no event is due")
         if not ready and timeout:
             self._clock.now += timeout
         return ready

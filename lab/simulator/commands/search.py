@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows(comparison.rows())
     if interrupted:
-        complain("interrupted: this is what came before" if begun else "interrupted before the first replication ended")
+        complain("interrupted: results so far" if begun else "interrupted before the first replication ended")
         return INTERRUPTED
     return 0
 

@@ -92,7 +92,7 @@ def _override(root: yaml.MappingNode, given: str) -> None:
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{_SET}{given}: not YAML: {complaint(error)}") from None
     if value is None:
-        raise BadConfiguration(f"{_SET}{given}: has no value; null is one")
+        raise BadConfiguration(f"{_SET}{given}: has no value: write one, such as null")
     node: Any = root
     for number, part in enumerate(parts):
         new = value if number == len(parts) - 1 else None
