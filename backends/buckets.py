@@ -30,13 +30,13 @@ class Launch(NamedTuple):
     owners: list[int]
 
     def returned(self, piece: Entry) -> slice:
-        """Where the logits wanted for `piece` are among the logits that the launch returns for its slot."""
+        """The slice of the launch's logits for its slot that belongs to `piece`."""
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)
 
     def seen(self, lines: Sequence[Entry | None]) -> NDArray[np.bool_] | None:
-        """Which tokens of its line each token attends to, itself included: (lines, tokens, tokens). The number of those
-        before it is its position behind the line's first. None: all are chains, each token sees those before it.
+        """The tokens of its line that each token attends to, itself included: (lines, tokens, tokens). Their count sets
+        its position. None: only chains, where each token attends to all before it.
 
         `lines`: the piece of each line; None: padding.
         """
@@ -50,7 +50,7 @@ class Launch(NamedTuple):
         return found
 
     def slots(self, lengths: Sequence[int]) -> list[int]:
-        """The slots that it runs over: those of its pieces, and others where its shape has more slots than pieces.
+        """The slots of the launch: those of its pieces, then others up to its shape.
 
         `lengths`: tokens in each slot of the engine.
         """
@@ -95,12 +95,12 @@ class Buckets:
 
     @property
     def padding(self) -> int:
-        """How many positions beyond the context length a slot's cache needs, because padding is written there."""
+        """How many positions beyond the context length a slot's cache needs for padding."""
         return max(*self.widths, *self.wide_widths, 1) if self.compiled else NARROW
 
     @property
     def most_nodes(self) -> int:
-        """Of a tree: it is in one launch, with the token before it."""
+        """Most nodes of a tree: it and the token before it are in one launch."""
         return self.widths[-1] - 1
 
     def shapes(self) -> list[tuple[int, int]]:
@@ -134,8 +134,8 @@ class Buckets:
 
 
 def _pieces(entry: Entry, narrow: int) -> list[Entry]:
-    """Cut an entry into pieces, usually into one. A piece of more than `narrow` tokens, which only the first can be,
-    gives logits of at most NARROW tokens. A tree stays whole, with the token before it."""
+    """Cut an entry into pieces, usually one. Only the first may have more than `narrow` tokens; it returns logits of at
+    most NARROW. A tree stays whole, with the token before it."""
     slot, start, tokens, logits_from, parents = entry
     if len(tokens) <= narrow:
         return [entry]

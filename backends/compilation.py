@@ -1,4 +1,4 @@
-"""Compiled programs: what is logged of their compilation, and the folders where they are kept.
+"""Compiled programs: the folders that keep them, and the log of their compilation.
 
 Published files are seen by others as a whole or not at all, also on a file system that cannot rename: Mountpoint for
 Amazon S3 refuses to rename, to change and to lock a file; it writes new files from their beginning to
@@ -25,8 +25,8 @@ _log = logging.getLogger("specpair.compile")
 
 
 def folder_of(given: Path | None) -> Path | None:
-    """The folder where compiled programs are kept, made if it is not there: `given`, else one in the user's cache
-    folder; None if that one cannot be written to.
+    """The folder for compiled programs, created if missing: `given`, else one in the user's cache folder; None if that
+    is not writable.
 
     Raises ModelLoadError if `given` cannot be written to.
     """
@@ -78,7 +78,7 @@ class Published:
 
     @property
     def path(self) -> Path | None:
-        """The folder with the files; None if nothing is published. Raises OSError for another reason than that."""
+        """The folder with the files; None if nothing is published. Raises OSError."""
         try:
             found = self._folder / self.marker.read_text(encoding="utf-8").strip()
         except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +86,7 @@ class Published:
         return found if found.name.startswith(f"{self._name}.") and found.is_dir() else None  # else it was cut short
 
     def publish(self, source: Path) -> None:
-        """Publish copies of all files below `source`, in place of those that were published before. Raises OSError."""
+        """Publish copies of all files below `source`, in place of earlier ones. Raises OSError."""
         before = self.path
         own = self._folder / f"{self._name}.{secrets.token_hex(4)}"
         own.mkdir(parents=True)
@@ -103,8 +103,8 @@ class Published:
             _leave(before)
 
     def fetch(self, target: Path) -> int:
-        """Copy what is published into `target`, but for the files that it has. Returns the number of copied files, 0 if
-        nothing is published. Raises OSError."""
+        """Copy the published files that `target` lacks. Returns the number of copied files, 0 if nothing is published.
+        Raises OSError."""
         source, copied = self.path, 0
         if source is None:
             return 0
@@ -122,7 +122,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy the content alone: S3 has no permissions that could be set."""
+    """Copy only the content: S3 has no permissions to set."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with source.open("rb") as read, _new(target) as written:
         shutil.copyfileobj(read, written, 1 << 20)
@@ -130,7 +130,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def _new(path: Path) -> Iterator[BinaryIO]:
-    """A context with a new file, which is on the disk at its end: a machine that ends soon leaves no empty one."""
+    """A context with a new file, flushed to disk at its end, so that a power-off leaves no empty file."""
     with path.open("xb") as written:
         yield written
         written.flush()
@@ -138,7 +138,7 @@ def _new(path: Path) -> Iterator[BinaryIO]:
 
 
 def _leave(folder: Path) -> None:
-    """Delete a folder that no marker names. A failure costs space only, and is logged.
+    """Delete a folder that no marker names. Logs a failure, which costs only space.
 
     Not by `shutil.rmtree`: on S3 a folder is gone with its last file.
     """

@@ -47,7 +47,7 @@ def check_folder(
 
 
 def _check_generates(folder: Path) -> None:
-    """Raises NoGenerator for a model that does not write a text token by token."""
+    """Raises NoGenerator for a model that does not generate token by token."""
     config = read_json(folder / "config.json")
     classes = [str(name) for name in config.get("architectures") or ()]
     if (folder / "modules.json").is_file():
@@ -62,7 +62,7 @@ def _check_generates(folder: Path) -> None:
 
 
 def model_name(path: Path) -> str:
-    """The name of a model, after its file or folder: `config.json` can name the model from which it was made.
+    """The model's name from its file or folder, since `config.json` may name the model that it derives from.
 
     In the cache of models by name, a folder is named by a commit, and the repository by the folder of all commits.
     """
@@ -89,7 +89,7 @@ class HfVocabulary(Vocabulary):
         `size`: ids in the embedding table; those without a token are unused.
         `begin`: id of the begin token.
         `ends`: ids of end tokens that the model states; the names of tokens can add others.
-        `end`: the one of them that chat templates write.
+        `end`: the end token that chat templates write.
         `adds_begin`: whether a prompt starts with the begin token; None: as the tokenizer does it, or always if it does
             not say.
 

@@ -39,12 +39,12 @@ def available_bytes() -> int:
 
 
 def total_bytes() -> int:
-    """Bytes of memory of the machine, whatever a container may use of it."""
+    """Bytes of the machine's memory, without a container's limit."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name, as the system tells it, else its architecture. `cpuinfo`: the system's file about it."""
+    """The processor's name from `cpuinfo`, the system's file, else its architecture."""
     named = (line.partition(":") for line in _lines(cpuinfo) if line.startswith("model name"))
     return next((name.strip() for _, _, name in named), "") or platform.processor() or platform.machine()
 
@@ -74,7 +74,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def slots_that_fit(bytes_per_slot: int, available: int) -> int:
-    """How many slots, 1 to `MOST_AUTO_SLOTS`, fit a quarter of the `available` bytes: for users who set no number."""
+    """The default number of slots, 1 to `MOST_AUTO_SLOTS`, that fits a quarter of the `available` bytes."""
     return max(1, min(MOST_AUTO_SLOTS, int(available * _SHARE) // max(1, bytes_per_slot)))
 
 
@@ -91,12 +91,12 @@ def check_room(backend: Backend, available: int) -> None:
 
 
 def gib(count: float) -> str:
-    """Bytes in GiB, as errors tell them."""
+    """Bytes as GiB, for error messages."""
     return f"{count / 2**30:.1f}"
 
 
 def cores() -> int:
-    """Logical cores that this process may use, a container's limit respected."""
+    """Logical cores that this process may use, within a container's limit."""
     have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for line in _lines(CGROUP / "cpu.max"):  # "quota period" in microseconds, or "max period"
         quota, _, period = line.partition(" ")
@@ -106,14 +106,14 @@ def cores() -> int:
 
 
 def cores_to_use() -> int:
-    """The number of CPU threads that one program can make use of: one per core; beyond four logical cores, one per two
-    (usually siblings)."""
+    """The number of CPU threads for one program: one per core; beyond four logical cores, one per two (usually
+    siblings)."""
     have = cores()
     return have if have <= 4 else have // 2
 
 
 def threads_for(model_bytes: int) -> int:
-    """The number of CPU threads for a model whose weights take `model_bytes`, for users who set no number.
+    """The default number of CPU threads for a model with weights of `model_bytes`.
 
     A small model gets fewer threads than there are cores to use, since its threads would wait for each other longer
     than they compute: on two cores, two threads begin to pay at about 16 MB of weights.
@@ -123,7 +123,7 @@ def threads_for(model_bytes: int) -> int:
 
 @cache
 def machine_id() -> str:
-    """A hash that is the same for all programs on this machine, also in containers, and tells nothing else about it.
+    """An opaque hash that all programs on this machine share, also in containers.
 
     It changes when the machine is started anew, where the system names its start (Linux).
     """
@@ -133,7 +133,7 @@ def machine_id() -> str:
 
 
 def printed(program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints; none where it is missing, or fails or hangs, as without a device."""
+    """The lines that a program prints; none if it is missing, fails or hangs, as without a device."""
     path = shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), _NEURON_TOOLS]))
     if path is None:
         return []

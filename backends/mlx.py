@@ -33,7 +33,7 @@ _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attentio
 
 
 class _BatchedCache:
-    """One layer's cache of several slots, each at a position of its own, in the form that a model expects in a pass."""
+    """One layer's cache of several slots at different positions, in the form that a model's pass expects."""
 
     def __init__(self, layers: Sequence[Any], seen: NDArray[np.bool_] | None = None) -> None:
         """`seen`: which of the new tokens each attends to, as `Launch.seen` returns it."""
@@ -64,7 +64,7 @@ class _BatchedCache:
 
 
 class _AnyPositions(nn.Module):  # type: ignore[misc]
-    """A rotary embedding of a model, which takes a position for each token besides one for each line's first."""
+    """A model's rotary embedding that also takes a position for each token, not only for each line's first."""
 
     def __init__(self, embedding: Any) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _AnyPositions(nn.Module):  # type: ignore[misc]
 
 
 class MlxBackend(Backend):
-    """A model of mlx-lm. Slots may share a launch although each is at a position of its own."""
+    """A model of mlx-lm. Slots at different positions may share a launch."""
 
     name = "mlx"
 
@@ -143,8 +143,8 @@ class MlxBackend(Backend):
         return token_bytes, logits.shape[-1]
 
     def _takes_trees(self) -> bool:
-        """Let the model's rotary embeddings take any positions, and try whether a token of a tree, far behind others
-        that it does not follow, has the logits that it has right behind the one that it follows."""
+        """Let the model's rotary embeddings take any positions. Then test whether a tree's token has the same logits
+        far behind its parent as right behind it."""
         for module in self._model.modules():
             for name, part in list(module.items()):
                 # A part with further parameters is something else: some families' attention takes an offset, too.
@@ -223,7 +223,7 @@ class MlxBackend(Backend):
 
 
 def _moved(config: dict[str, Any]) -> dict[str, Any]:
-    """The entries that transformers 5 moved into `rope_parameters`, for the places where it had them before.
+    """The entries of transformers 5's `rope_parameters`, by their former names.
 
     Most of mlx-lm's model families read them there, and would otherwise silently use defaults.
     """
@@ -236,7 +236,7 @@ def _moved(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def room(options: LoadOptions) -> FreeMemory:
-    """What there is for a model: MLX puts it into the machine's memory."""
+    """The memory for a model: the machine's memory."""
     widths = {None: None, "float32": 4.0}
     return FreeMemory(available_bytes(), widths.get(options.dtype, 2.0))
 

@@ -1,4 +1,4 @@
-"""The file or folder of a model that is named on the hub, for an engine to load."""
+"""Finds the local file or folder of a model on the hub, for an engine to load."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _log = logging.getLogger("models.hub")
 
 
 def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]:
-    """The file of a draft model that is known to work for a target, if one is in the cache; and the names of all.
+    """A cached draft model's file that the catalogue lists for the target, if any; and the names of all that it lists.
 
     `target`, `vocabulary`: its name, and the hash of its text tokens.
 

@@ -1,4 +1,4 @@
-"""The AWS Neuron SDK, for the engines torch and neuron_legacy: which NeuronCores a process claims, and its imports.
+"""Imports the AWS Neuron SDK, and claims NeuronCores, for the engines torch and neuron_legacy.
 
 By default the Neuron runtime of a process claims all cores of the machine, and a claimed core is out of reach for every
 other process until the first one ends. So a second server, or a drafter beside a verifier, would fail to start. The
@@ -86,7 +86,7 @@ def claim(
 
 
 def show(cores: list[int], environment: MutableMapping[str, str]) -> list[int]:
-    """Set in `environment` that a process claims `cores`, and return these."""
+    """Claim `cores` in `environment`, and return them."""
     in_a_row = len(cores) > 1 and cores == list(range(cores[0], cores[-1] + 1))
     environment[VISIBLE] = f"{cores[0]}-{cores[-1]}" if in_a_row else ",".join(map(str, cores))
     return cores
@@ -103,7 +103,7 @@ def trn2_core_bytes(product: Path = PRODUCT, environment: Mapping[str, str] = os
 
 
 def instance_type(product: Path) -> str:
-    """The instance type of this machine; empty if it says none."""
+    """The instance type of this machine; empty if unknown."""
     try:
         return product.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

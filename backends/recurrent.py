@@ -1,4 +1,4 @@
-"""Takes back tokens of recurrent and hybrid models, of whose state an engine holds only the last one.
+"""Rolls back recurrent and hybrid models, of whose states an engine holds only the latest.
 
 Before tokens that may be rejected, a copy of the state is taken: a *point*. A slot rolls back to a point, and the
 tokens from there to where it goes on are read again, at the head of its next pass. So a pass after a rejection is
@@ -24,20 +24,20 @@ _APART = 64  # tokens between points where the engine takes back what is rejecte
 
 
 class SlotStates(Protocol):
-    """What an engine does with the states of its slots, and with the keys and values beside them.
+    """An engine's operations on the states of its slots, and on their keys and values.
 
     Each method raises an error of the engine if it fails.
     """
 
     def save(self, slot: int, spare: Any) -> Any:
-        """A copy of a slot's state. `spare`: a copy that is no longer needed, whose memory may be used; None: none."""
+        """A copy of a slot's state. `spare`: an unneeded copy whose memory may be reused; None: none."""
 
     def restore(self, slot: int, state: Any) -> None:
-        """Put a copy back. `cut` follows."""
+        """Restore a copy. A call of `cut` follows."""
 
     def cut(self, slot: int, length: int, back: int) -> None:
-        """Forget all but the first `length` tokens. `back`: tokens behind them that the state has read, at most as many
-        as the engine takes back by itself."""
+        """Forget all but the first `length` tokens. `back`: how many later tokens the state includes, at most the
+        `kept_states` of the engine."""
 
     def empty(self, slot: int) -> None:
         """Forget all tokens."""
@@ -57,7 +57,7 @@ class _Point:
 
 @dataclass(slots=True)
 class _Text:
-    """The tokens of a slot, of which the state has read the first `read`."""
+    """The tokens of a slot. The state includes the first `read`."""
 
     tokens: list[int] = field(default_factory=list)
     read: int = 0
@@ -66,7 +66,7 @@ class _Text:
     joined: int = 0  # tokens read again at the heads of passes since the last point
 
     def base(self, length: int) -> int:
-        """The longest of the states at hand for the first `length` tokens, in tokens."""
+        """The longest available state within the first `length` tokens, in tokens."""
         if self.read <= length or self.read - length <= self.takes_back:
             return min(self.read, length)
         return max((point.position for point in self.points if point.position <= length), default=0)
@@ -124,7 +124,7 @@ class RecurrentStates:
         return Entry(slot, first, [*again, *tokens], logits_from + len(again))
 
     def reread(self, slot: int, length: int) -> int:
-        """How many of the first `length` tokens of a slot are read again when a pass starts behind them."""
+        """How many of the first `length` tokens of a slot a pass after them must read again."""
         return length - self._texts[slot].base(length)
 
     def copy(self, source: int, destination: int, length: int) -> None:
@@ -142,7 +142,7 @@ class RecurrentStates:
                 self._restore(destination, base)
 
     def forget(self, slot: int) -> None:
-        """Note that a slot has been emptied."""
+        """Forget the text of an emptied slot."""
         self._drop(self._texts[slot].points)
         self._texts[slot] = _Text()
 
@@ -162,7 +162,7 @@ class RecurrentStates:
         text.points = [point for point in text.points if point.position <= length]
 
     def _restore(self, slot: int, position: int) -> None:
-        """Put the state of a point back, and forget the keys and values behind it."""
+        """Restore the state of a point, and forget later keys and values."""
         state = next(point.state for point in self._texts[slot].points if point.position == position)
         self._states.restore(slot, state)
         self._states.cut(slot, position, 0)
@@ -178,7 +178,7 @@ class RecurrentStates:
             self._drop([text.points.pop(min(range(POINTS), key=lambda at: edges[at + 2] - edges[at]))])
 
     def _measured(self, size: int, clock: Callable[[], float]) -> float:
-        """How many tokens take as long to read as a pass takes beside its tokens, by passes in the first slot."""
+        """The fixed time of a pass, in tokens that take as long, measured in the first slot."""
         wide = min(JOINED + 1, self._widest)
         least, ids = {1: inf, wide: inf}, timing_ids(size, wide)
         for width in [*least] * _TIMED:
@@ -190,5 +190,5 @@ class RecurrentStates:
         return max(0.0, least[1] / token - 1) if token > 0 else inf
 
     def _drop(self, points: Sequence[_Point]) -> None:
-        """Keep the memory of points that no slot has any more."""
+        """Keep the memory of points that no slot uses any more."""
         self._spare += [point.state for point in points if not point.shared]

@@ -33,7 +33,7 @@ TEST_ENGINES = ("scripted",)  # accepted everywhere, listed in no help or error 
 SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
 
 
-def known(name: str) -> bool:
+def has_engine(name: str) -> bool:
     """Whether there is an engine `name`, here or in another distribution."""
     return name in NAMES or name in plugins.names(BACKENDS)
 
@@ -44,7 +44,7 @@ def listed() -> list[str]:
 
 
 def devices_of_draft(draft_engine: str, engine: str, devices: int) -> int | None:
-    """The devices that a draft model is split over, beside a target of `engine` that is split over `devices`.
+    """How many devices a draft model is split over, if a target of `engine` is split over `devices`.
 
     None: it runs on one device.
     """
@@ -57,7 +57,7 @@ def compiles(name: str, options: LoadOptions) -> bool:
 
 
 def programs_folder(name: str, options: LoadOptions) -> str | None:
-    """Where the engine `name`, one of `COMPILING`, will keep compiled programs; None: nowhere that is known.
+    """The folder in which the engine `name`, one of `COMPILING`, will keep compiled programs; None: unknown.
 
     Raises ModelLoadError.
     """
@@ -66,7 +66,7 @@ def programs_folder(name: str, options: LoadOptions) -> str | None:
 
 
 def room(name: str, options: LoadOptions) -> FreeMemory | None:
-    """What this machine has for a model of the engine `name`; None: the engine cannot tell. Raises ModelLoadError."""
+    """This machine's memory for a model of the engine `name`; None: unknown to the engine. Raises ModelLoadError."""
     told = getattr(_module(name), "room", None) if name in _MODULES else None
     found: FreeMemory | None = None if told is None else told(options)
     return found

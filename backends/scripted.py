@@ -113,7 +113,7 @@ class ScriptedBackend(Backend):
         return results
 
     def _fed(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
-        """What a slot holds, once these tokens are in it from `start` on."""
+        """A slot's tokens after these tokens are fed from `start` on."""
         held = self.held[slot]
         held[start:] = tokens
         return held

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from specpair.speculation.acceptance.strategies import Strategy as Strategy
     from specpair.speculation.acceptance.token_details import TokenSource as TokenSource
     from specpair.speculation.drafting.tree import Proposal as Proposal
+    from specpair.speculation.policy.experience import DraftingPolicy as DraftingPolicy
     from specpair.speculation.sampling.sampling import Sampling as Sampling
 
 # Each name is imported on first use, so that a command of this package starts before the rest is imported.
@@ -78,6 +79,7 @@ _HOMES = {
         "specpair.speculation.acceptance.strategies": "Strategy",
         "specpair.speculation.acceptance.token_details": "TokenSource",
         "specpair.speculation.drafting.tree": "Proposal",
+        "specpair.speculation.policy.experience": "DraftingPolicy",
         "specpair.speculation.sampling.sampling": "Sampling",
     }.items()
     for name in names.split()

@@ -1,5 +1,5 @@
-"""The options of one text: its length, how it is sampled, and how it is drafted. And those of a pair: the keywords of
-`Pair` and `AsyncPair`."""
+"""Options of one text: its length, how it is sampled, and how it is drafted. Options of a pair: the keywords of `Pair`
+and `AsyncPair`."""
 
 import secrets
 import time
@@ -20,11 +20,13 @@ from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
 from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
+from specpair.plugins import class_at
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.policy.experience import DraftingPolicy
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 
@@ -157,8 +159,8 @@ class Options(TextSpec):
     def one_mode(self) -> str | None:
         """Why mode `auto` generates this text in one mode, which is the first of the pair's; None: it may choose.
 
-        That is because of the option named: it says how drafts are made and used, so a mode without them, or with
-        others, is not what it asks for. Under strategies for which the text depends on the drafts, the same seed would
+        The reason names an option that asks for drafts of one kind: a mode without drafts, or with others, does not
+        satisfy it. Under strategies for which the text depends on the drafts, the same seed would
         give different texts.
         """
         if self.strategy not in DRAFTER_INVARIANT:
@@ -180,8 +182,8 @@ class Options(TextSpec):
         return replace(self, mode=mode, prediction=None if mode is Mode.TARGET else self.prediction)
 
     def cold(self) -> "Options":
-        """These options with a salt of their own: for a text that is measured, and must not find what another one has
-        read of its prompt."""
+        """These options with a salt of their own: for a measured text, which must not reuse the KV cache of another
+        text."""
         return replace(self, cache_salt=secrets.token_hex(16))
 
     @property
@@ -190,7 +192,7 @@ class Options(TextSpec):
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def with_spec(self, spec: TextSpec, **others: Any) -> "Options":
-        """These options for a text with the given ones, and with others."""
+        """These options with those of `spec`, and with `others`."""
         given = {name: getattr(spec, name) for name in options_of(TextSpec) if name not in ("strategy", "threshold")}
         return replace(self, **given | others)
 
@@ -247,6 +249,11 @@ def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabul
     return options
 
 
+def policy_at(name: str) -> type[DraftingPolicy]:
+    """The policy of the user's own at `module:Class`. Raises ValueError, which says what is wrong."""
+    return class_at(name, DraftingPolicy)
+
+
 class Observer(Protocol):
     """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
 
@@ -269,6 +276,8 @@ class PairKeywords(TypedDict, total=False):
     `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is `memory_file()`);
         None: nothing is kept.
     `corpus`: files and folders of the user from which draft tokens are looked up, too (docs/modes.md).
+    `policy`: a subclass of `DraftingPolicy`, or its name as `module:Class`: it decides what this machine drafts
+        (docs/research.md).
     `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the
         error that showed the loss.
     `start_patience`: the same for a text that has not begun; None: as long.
@@ -288,6 +297,7 @@ class PairKeywords(TypedDict, total=False):
     observer: Observer | None
     memory: Path | str | None
     corpus: Sequence[Path | str]
+    policy: type[DraftingPolicy] | str
     patience: float
     start_patience: float | None
     on_wait: Callable[[float | None], None] | None
@@ -308,6 +318,7 @@ class PairOptions:
     observer: Observer | None = None
     memory: Path | str | None = None
     corpus: Sequence[Path | str] = ()
+    policy: type[DraftingPolicy] | str = DraftingPolicy
     patience: float = PATIENCE
     start_patience: float | None = None
     on_wait: Callable[[float | None], None] | None = None
@@ -325,6 +336,14 @@ class PairOptions:
                 raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
         if self.transport is not None and not isinstance(self.transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {self.transport!r}")
+        try:
+            _ = self.policy_class
+        except ValueError as error:
+            raise BadOption(f"policy: {error}") from None
+
+    @property
+    def policy_class(self) -> type[DraftingPolicy]:
+        return policy_at(self.policy) if isinstance(self.policy, str) else self.policy
 
 
 @contextmanager

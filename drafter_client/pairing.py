@@ -1,12 +1,12 @@
 """State that belongs to the verifier's model, replaced as a whole when the model changes; and slots for a pair's texts.
 
-Of several verifiers of one model, each has estimates of its own; what drafts is the same for all.
+Of several verifiers of one model, each has estimates of its own; all share the drafters.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from drafter_client.draft_sources import OpenedSource
@@ -18,7 +18,7 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.protocol.service_responses import ModelInfo, continues
-from specpair.speculation.policy.experience import Experience
+from specpair.speculation.policy.experience import DraftingPolicy, Experience
 
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
@@ -29,13 +29,13 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paired:
-    """One model of a verifier, the drafters for it, and what texts have taught about both."""
+    """One model of a verifier, the drafters for it, and what texts taught about both."""
 
     address: VerifierAddress  # of the verifier
     drafting: OpenedSource
     # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
     selections: dict[bool, tuple[ModeSelection, LatencyProbe]]  # by whether a text has a prediction
-    experience: Experience = field(default_factory=Experience)
+    experience: Experience
 
     @property
     def info(self) -> ModelInfo:
@@ -43,20 +43,20 @@ class Paired:
 
     @property
     def selection(self) -> ModeSelection:
-        """That for texts without a prediction."""
+        """Mode selection without a prediction."""
         return self.selections[False][0]
 
     def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
         """The token ids of a prompt (text or token ids). Raises BadPrompt if it is empty, or holds other ids."""
         ids = self.drafting.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
-            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+            raise BadPrompt("the model reads the prompt as empty: give at least one character that is no space")
         if (wrong := foreign_id(ids, self.info.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         return ids
 
     def settled(self, options: Options) -> Options:
-        """The options of one text: with a seed, the token ids of a prediction, and a mode that there is. Raises
+        """The options of one text: with a seed, the token ids of a prediction, and an available mode. Raises
         BadOption."""
         options = with_prediction_ids(options.settled(), self.info, self.drafting.vocabulary)
         modes = self.modes(predicted=options.predicted)
@@ -85,11 +85,12 @@ class Pairing:
         link: float,
         memory: ModeMemory | None,
         clock: Callable[[], float],
+        policy: type[DraftingPolicy] = DraftingPolicy,
     ) -> None:
         """`client`: further connections are made from it.
         `link`: the round trip (s).
         """
-        self._client, self._memory, self._clock = client, memory, clock
+        self._client, self._memory, self._clock, self._policy = client, memory, clock, policy
         self._open = ExitStack()
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
@@ -194,7 +195,9 @@ class Pairing:
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
-        made = self._replicas[address, drafting.info.identity] = Paired(address, drafting, selections)
+        made = self._replicas[address, drafting.info.identity] = Paired(
+            address, drafting, selections, Experience(self._policy)
+        )
         return made
 
 
@@ -210,7 +213,7 @@ class RunningSession(NamedTuple):
 
 
 class TextSlot(NamedTuple):
-    """What one text at a time is generated with: a connection, and a drafter of the draft source, by its number."""
+    """Generates one text at a time: a connection, and a drafter of the draft source, by its number."""
 
     client: VerifierClient
     number: int
@@ -226,7 +229,7 @@ class TextSlots:
 
     @contextmanager
     def taken(self, drafting: OpenedSource, prompt_ids: Sequence[int], cache_salt: str) -> Iterator[TextSlot]:
-        """A context with a free slot: the one whose draft model need not read the most of the prompt. Raises
+        """A context with a free slot: the one whose KV cache has most of the prompt. Raises
         PairBusy."""
         with self._choosing:
             if not self._free:

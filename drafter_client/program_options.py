@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import BRANCHES, VERIFIER, Options
+from drafter_client.options import BRANCHES, VERIFIER, Options, policy_at
 from gateway.openai_api.tools.styles import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.names import HubOptions
@@ -119,6 +119,13 @@ class ProgramOptions(AnswerOptions):
         ge=1,
         le=_MOST_BRANCHES,
         group="drafting",
+    )
+    policy: str | None = option(
+        None,
+        "class of your own that decides what is drafted, as module:Class (docs/research.md)",
+        check=policy_at,
+        group="drafting",
+        placeholder="CLASS",
     )
     translate: bool = option(
         False,

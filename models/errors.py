@@ -1,4 +1,4 @@
-"""What goes wrong with model files and on the way from a model's name to its file. Each message says what to do."""
+"""Errors of model files, and of finding a model's file by name. Each message says what to do."""
 
 
 class HubError(Exception):
@@ -27,7 +27,7 @@ class ModelNotFound(HubError):
 
 
 class HubRateLimited(HubError):
-    """The hub has had too many requests from here."""
+    """The hub limits the rate of requests from this machine."""
 
     def __init__(self, message: str, seconds: int | None) -> None:
         """`seconds`: how long to wait, if the hub said so."""
@@ -57,15 +57,15 @@ class DiskFull(HubError):
 
 
 class MemoryShort(HubError):
-    """A model that is not fetched yet does not fit into the memory of this machine."""
+    """A model on the hub does not fit into this machine's memory."""
 
 
 class Damaged(HubError):
-    """A file that was fetched is not the one that the hub lists."""
+    """A fetched file differs from the hub's listing."""
 
 
 class BadHead(HubError):
-    """A file does not begin as a GGUF file does."""
+    """The head of a model file is invalid."""
 
 
 class ExportError(Exception):

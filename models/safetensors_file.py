@@ -1,5 +1,4 @@
-"""Safetensors files: their head alone, which tells names, types and shapes, or the weights; and what a Llama has there.
-Needs NumPy only.
+"""Reads safetensors files, the head alone or the weights, and lists the shapes of a Llama. Needs NumPy only.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -35,7 +34,7 @@ class StoredTensor(NamedTuple):
 
 
 def read_tensor_list(read: Callable[[int, int], bytes], name: str) -> list[StoredTensor]:
-    """What the head of a file lists. `read`: gives bytes from a place on, as many as are asked for. Raises BadHead."""
+    """The tensors that the head of a file lists. `read`: takes an offset and a count, returns bytes. Raises BadHead."""
     begin = read(0, 8)
     length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
     if not 0 < length <= _MOST:
@@ -54,7 +53,7 @@ def read_tensor_list(read: Callable[[int, int], bytes], name: str) -> list[Store
 
 
 def tensors_in(path: Path) -> list[StoredTensor]:
-    """What a file on this machine lists. Raises BadHead, and OSError."""
+    """The tensors of a file on this machine. Raises BadHead, and OSError."""
     with path.open("rb") as file:
 
         def read(begin: int, count: int) -> bytes:

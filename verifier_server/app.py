@@ -1,4 +1,4 @@
-"""The application that `uvicorn verifier_server.app:app` serves, and what every request of it passes."""
+"""The application that `uvicorn verifier_server.app:app` serves, with its middleware."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ UVICORN_OPTIONS = {
 
 
 def allow_files(sessions: int) -> None:
-    """Raise the soft limit of open files to the hard limit; log a warning if that is too low for `sessions`."""
+    """Raise the soft limit of open files to the hard limit. Log a warning if `sessions` need more."""
     if sys.platform == "win32":
         return
     import resource  # exists on Unix only
@@ -71,11 +71,11 @@ def allow_files(sessions: int) -> None:
         )
 
 
-def start_anew(
+def restart_with_options(
     environment: MutableMapping[str, str] = os.environ,
     execute: Callable[[str, list[str]], None] = os.execv,
 ) -> None:
-    """Replace this process by the same command with `UVICORN_OPTIONS`, if it is uvicorn's command without them.
+    """If this process is uvicorn's command without `UVICORN_OPTIONS`, start the command again with them.
 
     An application cannot choose the class of its server's connections, but uvicorn takes its options from variables
     too. `execute` does not return.
@@ -258,7 +258,7 @@ def _from_command_line() -> FastAPI:
     logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
-        start_anew()
+        restart_with_options()
         settings = from_environment()
         logs.configure(settings.log_format)
         return create_app(

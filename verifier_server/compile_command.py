@@ -1,4 +1,4 @@
-"""The command `verifier compile`: loads the models as serving would, so that their programs are compiled before."""
+"""The command `verifier compile`: compiles the models' programs in advance, by loading them as the server does."""
 
 import os
 import sys
@@ -23,10 +23,10 @@ TARGET, DRAFT = "target", "draft"
 _COMMAND = CommandHelp(
     "verifier compile",
     "[FLAGS]",
-    "Compile the programs of the target model, and of the draft model if there is one, and end. They are kept in the "
-    "folder compile_cache, where a verifier with the same settings finds them. It takes every flag, variable and key "
-    "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy. If "
-    "compile_store is set, copies of them are put there when all are compiled.",
+    "Compile the programs of the target model, and of the draft model if there is one, then exit. A verifier with the "
+    "same settings finds the programs in the folder compile_cache. If compile_store is set, copies go there when all "
+    "programs are compiled. The engines that compile are torch and neuron_legacy. The command takes every flag, "
+    "variable and key of the verifier.",
     (
         "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --slots 4",
         "verifier compile --config specpair.toml",
@@ -40,8 +40,8 @@ def parser(options: Mapping[str, Option]) -> Parser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command. Returns the exit status: 1 if a model cannot be loaded, 2 for bad settings, and for those with
-    which nothing is compiled."""
+    """Run the command. Returns the exit status: 1 if a model cannot be loaded, 2 for bad settings, or if no program
+    needs compiling."""
     logs.configure("text")  # until the settings are read
     try:
         settings, _, _ = read_flags(parser(OPTIONS), arguments)
@@ -70,8 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _checked(settings: Settings) -> dict[str, str | None]:
-    """The models whose programs will be compiled, `TARGET` or `DRAFT`, each with the folder where these are kept; None:
-    nowhere.
+    """The models to compile, `TARGET` or `DRAFT`, each with its folder of programs; None: no folder.
 
     Raises SettingsError if no engine would compile a program, ModelLoadError if that cannot be told.
     """

@@ -1,4 +1,4 @@
-"""Loads the models in a thread of its own, times their passes, and starts the engine."""
+"""Loads the models in a separate thread, times their passes, and starts the engine."""
 
 import logging
 import threading
@@ -118,8 +118,8 @@ class ModelLoader:
     def start(
         self, on_failure: Callable[[], object] = lambda: None, on_success: Callable[[], object] = lambda: None
     ) -> None:
-        """Begin to load. How that ends decides which of the two is called, from the loader's thread; `on_failure` also
-        if the engine dies later, from the engine's."""
+        """Begin to load. The loader's thread then calls one of the two functions. If the engine dies later, its thread
+        calls `on_failure`."""
         self._on_failure, self._on_success = on_failure, on_success
         self._thread.start()
 
@@ -148,7 +148,7 @@ class ModelLoader:
 
     @property
     def wait_expected(self) -> int:
-        """The whole seconds that loading is expected to take on, 1 to 60."""
+        """The estimated remaining seconds of loading, 1 to 60."""
         taken = time.monotonic() - self._began
         left = taken * (1.0 - self.progress) / self.progress if self.progress > 0.0 else taken
         return min(retry_after(left), 60)
@@ -237,4 +237,4 @@ class ModelLoader:
 
 
 class _Stopped(Exception):
-    """The verifier was stopped while a model was fetched, or waited for."""
+    """The verifier was stopped while it fetched or waited for a model."""

@@ -1,4 +1,4 @@
-"""The models' files: fetched by name at the start, programs copied that were compiled.
+"""Fetches the models' files by name at the start, and copies compiled programs.
 
 The setting `compile_store` names a folder by which the programs that one machine has compiled come to others. It may be
 a bucket of S3, mounted by Mountpoint. Compilers need more of a folder than that one allows, so they work in
@@ -25,7 +25,7 @@ _PROGRAMS = "programs"  # what is published in `compile_store`
 
 
 def progress_log(line: Callable[..., str], *, at_once: bool = False) -> Callable[..., None]:
-    """A function that logs the line of the progress that it is called with, unless the last one is not long ago.
+    """A function that logs a line of progress when it is called, unless it logged one just before.
 
     `at_once`: whether the first progress is logged; else, one after two seconds is.
     """
@@ -46,7 +46,7 @@ def of_loading() -> Callable[[float], None]:
 
 
 def with_files(settings: Settings, report: Callable[[float], None] = lambda _share: None) -> Settings:
-    """The settings with the files of the models that they name on the hub, which are fetched if they are missing.
+    """The settings with the local files of the hub models that they name. Fetches missing files.
 
     `report`: is told how much of all is here, 0 to 1. What it raises ends the fetching, which goes on another time.
 
@@ -73,8 +73,7 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
 
 
 def fetch_programs(settings: Settings) -> None:
-    """Copy the programs that are in `compile_store` to `compile_cache`, but for those that are there. Raises
-    ModelLoadError."""
+    """Copy programs that `compile_cache` lacks from `compile_store`. Raises ModelLoadError."""
     store, cache = settings.compile_store, folder_of(settings.compile_cache)
     if store is None or cache is None:
         return
@@ -92,8 +91,7 @@ def fetch_programs(settings: Settings) -> None:
 
 
 def publish_programs(settings: Settings) -> None:
-    """Put copies of what is in `compile_cache` into `compile_store`, in place of what was there. Raises
-    ModelLoadError."""
+    """Replace the content of `compile_store` with a copy of `compile_cache`. Raises ModelLoadError."""
     store, cache = settings.compile_store, folder_of(settings.compile_cache)
     if store is None or cache is None:
         return

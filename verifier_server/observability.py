@@ -1,4 +1,4 @@
-"""What the engine does: counted for the metrics, handed to pages that listen, and logged."""
+"""Engine events for the metrics, for readers of `GET /events`, and for the log."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ class PassMessage:
 
 
 class EngineFeed(EventFeed[PassMessage | Session]):
-    """Hands passes, and sessions whose texts have ended, to its readers."""
+    """Passes engine passes and ended sessions to its readers."""
 
     pass_seconds = 0.0  # of all passes; may be read in any thread
 
 
 class EngineMetrics(EngineObserver):
-    """Counts what the engine does, and hands it to `feed`. Made when the model is loaded, because the metrics have the
+    """Counts engine events for the metrics, and hands them to `feed`. Created after the load, since metrics have the
     model's name."""
 
     def __init__(
@@ -119,7 +119,7 @@ class EngineMetrics(EngineObserver):
 
 
 class ServiceGauges(Collector):
-    """The gauges of a verifier. Those of the engine are missing while there is none."""
+    """The gauges of a verifier; those of the engine once it is loaded."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ServiceGauges(Collector):
         self._sessions, self._engine = sessions, engine
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, and what the engine counts itself, with their present values."""
+        """The gauges and the engine's counters, with their present values."""
         model_name, now = self._model_name(), self._condition().status
         family = GaugeMetricFamily(
             f"{PREFIX}_status", "1 for the present status, 0 for the others.", labels=("model_name", "status")
@@ -163,7 +163,7 @@ class ServiceGauges(Collector):
 
 
 def log_text(session: Session) -> None:
-    """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
+    """Log a session whose text has ended or was abandoned, unless it has no token."""
     generated, deleted = len(session.tokens) - session.decided_from, session.lease.deleted
     if generated:
         log_ended_text(

@@ -1,4 +1,4 @@
-"""`VerifierOptions`: the settings of a verifier beside those of its engine, each said once."""
+"""`VerifierOptions`: the settings of a verifier without those of its engine."""
 
 import tomllib
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def _table(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions(AnswerOptions):
-    """Flags, variables and keys are made from these fields, in groups of the help."""
+    """The fields that define flags, variables and keys, in the groups of the help."""
 
     alias: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""The program `verifier`: its commands. Each imports what it needs when it is run, as no other one needs that."""
+"""The commands of the program `verifier`. Each imports its modules only when it runs."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Run a command; without the name of one, serve. Returns the exit status: 2 for bad settings, 1 when the command
+    """Run a command; without a command's name, serve. Returns the exit status: 2 for bad settings, 1 when the command
     failed."""
     command, arguments = sys.argv[1:2], sys.argv[2:]
     if command == ["key"]:
@@ -55,7 +55,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def models(arguments: Sequence[str]) -> int:
-    """The command of both ends, for a program that knows no other verifier. Returns the exit status."""
+    """Run the command `models`, which the drafter has, too. Returns the exit status."""
     from backends.machine import available_bytes
     from backends.registry import room
     from gateway.openai_api.answer import reply_style

@@ -127,21 +127,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _secrets(settings: Settings) -> list[str]:
-    """What must not be in the report: the verifier's keys, and other programs' from the environment."""
+    """Secrets to keep out of the report: the verifier's keys, and other programs' keys in the environment."""
     values = [getattr(settings, name) for name in Settings.secrets()]
     ours = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
     return ours + [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= _KEY]
 
 
 class SelftestReport:
-    """Runs checks and writes down how they went: to the file at once, and a line for each on the terminal.
+    """Runs checks, writes each result to the report file at once, and prints a line for each.
 
     The file also gets what libraries and native code print, the stacks at a crash, and those of a long wait. So a
     crash or a killed process leaves every check before it, and the name of that check. Used by one thread at a time.
     """
 
     def __init__(self, path: Path, secrets: Sequence[str]) -> None:
-        """`path`: a file that does not exist yet; raises OSError otherwise. `secrets`: what is taken out of it."""
+        """`path`: a file that does not exist yet; raises OSError otherwise. `secrets`: removed from the file."""
         self.path, self._secrets = path, sorted(filter(None, secrets), key=len, reverse=True)
         # Several processes append to it. A path in a line may hold bytes that are no text.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
@@ -169,7 +169,7 @@ class SelftestReport:
         self._file.flush()
 
     def check(self, name: str, run: Callable[[], str]) -> bool:
-        """Run a check, which returns what it measured, in a few words, or raises. Returns whether it is ok.
+        """Run a check, which returns its measurement in a few words, or raises. Returns whether it passed.
 
         Any exception but CheckSkipped is a failure, whose traceback the file gets. Raises OSError for the file.
         """
@@ -201,13 +201,13 @@ class SelftestReport:
         return int(self._counts[_FAILED] > 0)
 
     def interrupted(self) -> None:
-        """Say where the program was."""
+        """Report the check that was interrupted."""
         with suppress(OSError):
             self.line("", f"interrupted in: {self._current}; the stacks of all threads:")
         faulthandler.dump_traceback(self._file)
 
     def close(self) -> None:
-        """Give the process its streams back, and take the secrets out of what was printed. May be called again."""
+        """Restore the process's streams, and remove secrets from captured output. May be called again."""
         if self._file.closed:
             return
         faulthandler.cancel_dump_traceback_later()
@@ -259,7 +259,7 @@ def _run(report: SelftestReport, settings: Settings, folder: Path) -> int:
 
 
 def _check_model(report: SelftestReport, settings: Settings, load: Load) -> int | None:
-    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
+    """Run all checks on the target model of `settings`, and load the draft model, if there is one.
 
     Returns how many devices share the model; None if it was not loaded.
     """
@@ -304,7 +304,7 @@ def _has_model(settings: Settings) -> bool:
 
 
 def environment() -> Iterator[str]:
-    """Lines about this machine: hardware, system, packages, and what the vendors' programs print."""
+    """Lines about this machine: hardware, system, packages, and the output of vendors' tools."""
     yield f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"specpair {installed_version()}, Python {platform.python_version()} ({sys.executable})"
     yield platform.platform()

@@ -122,12 +122,12 @@ class Service:
 
     @property
     def failure(self) -> str | None:
-        """Why no text can be asked for any more, whatever is waited for: the load failed, or the engine died."""
+        """Why the verifier has failed for good: the load failed, or the engine died."""
         models = self.loader.models
         return self.loader.failure or (None if models is None else models.engine.failure)
 
     def works(self, seconds: float) -> bool:
-        """Whether the engine has made progress within so many seconds, if it has work. A load may take its time."""
+        """Whether the engine is idle, or has made progress within so many seconds. True during a load."""
         models = self.loader.models
         since = None if models is None else models.engine.busy_since
         return since is None or time.monotonic() - since <= seconds
@@ -151,7 +151,7 @@ class Service:
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:
-        """The reply to `GET /health`. An overloaded verifier is ready: texts under way go on."""
+        """The reply to `GET /health`. An overloaded verifier is ready: its running texts continue."""
         (status, _), reason = self._condition()
         if status == "failed":
             return HealthResponse(status="failed", reason=reason)
@@ -182,13 +182,13 @@ class Service:
 
     @property
     def identity(self) -> str:
-        """What changes when another model or service answers: see `specpair.protocol.service_responses`."""
+        """The identity, which differs for another model or service: see `specpair.protocol.service_responses`."""
         if self._identity is None:
             self._identity = identity_of(self._described(), self.loader.loaded().own_name)
         return self._identity
 
     def _described(self, below: int | None = None) -> ModelInfo:
-        """What is served, without its identity."""
+        """The `/model` reply without the identity."""
         models = self.loader.loaded()
         backend, draft = models.engine.info, None if models.drafting is None else models.drafting.draft
         wide = [tokens for tokens in WIDER if tokens <= len(models.pass_times)]
@@ -320,7 +320,7 @@ class Service:
         return None if self.loader.models is None else self.loader.models.engine.state
 
     def _ended(self, session: Session) -> None:
-        """Log a text that has ended. Called from the engine's thread, which must not wait for a log."""
+        """Log an ended text. Called from the engine's thread, which must not wait for the log."""
         self.engine_client.put(partial(log_text, session))
 
     def _removed(self, session: Session) -> None:

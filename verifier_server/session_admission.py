@@ -1,4 +1,4 @@
-"""Places in the table of sessions: how many each client has, which are at rest, and which one a new session displaces.
+"""Admission to the table of sessions: each client's quota, the idle sessions, and which one a new session replaces.
 
 A session is in use while a request on it is served, a stream of its tokens included. A session with self-continuation
 lingers: it stays in use for two more seconds, as long as the scheduler continues it. Otherwise a session is at rest,
@@ -50,7 +50,7 @@ class SessionAdmission:
         self._resting: Sessions = OrderedDict()  # the least recently used first
 
     def choose(self, name: Hashable, quota: int | None = None) -> Session | None:
-        """Which session a new one of the client `name` displaces; None: a place is free.
+        """The session that a new one of the client `name` replaces; None: the table has room.
 
         `quota`: sessions that the client may have in use at once, if its key says so.
 
@@ -102,7 +102,7 @@ class SessionAdmission:
             del self._clients[session.client]
 
     def use(self, session: Session) -> None:
-        """Mark a session as in use: its first request begins.
+        """Mark a session as in use when its first request begins.
 
         Raises Overloaded or RateLimited if its client has its quota in use.
         """
@@ -117,7 +117,7 @@ class SessionAdmission:
             group.use.taken(now)
 
     def rest(self, session: Session) -> None:
-        """Let a session linger or come to rest: its last request is over."""
+        """Mark a session as lingering or at rest after its last request."""
         now = self._settled()
         if session.self_continue and session.finish_reason is None:
             session.lease.last_used = now
@@ -144,12 +144,12 @@ class SessionAdmission:
 
     @property
     def full(self) -> bool:
-        """Whether no new session can be opened, because every place is taken by a session that is in use."""
+        """Whether no new session can be opened, because all sessions in the full table are in use."""
         self._settled()
         return self._all.held >= self._capacity and not self._resting
 
     def text_under_way(self) -> float:
-        """Seconds until no text is under way if no request comes; 0: none is; infinity: a request is being served.
+        """Seconds until all texts are idle if no request comes; 0: all are; infinity: a request is running.
 
         The text of a session at rest is under way until its client has been silent for `SILENCE` seconds, unless the
         text has ended.
@@ -161,7 +161,7 @@ class SessionAdmission:
         return max(0.0, max((each.lease.last_used for each in unended), default=-inf) + SILENCE - now)
 
     def _settled(self) -> float:
-        """Let sessions come to rest that have lingered for `LINGER` seconds. Returns what the time is."""
+        """Mark sessions as at rest that have lingered for `LINGER` seconds. Returns the time."""
         now = self.clock()
         while self._lingering:
             session = next(iter(self._lingering))

@@ -39,10 +39,10 @@ class SessionTable:
         """`clock`: in seconds.
         `ttl`: seconds for which a session at rest is kept.
         `capacity`: the most sessions in the table.
-        `quota`: sessions that one client may have in use at once, and keep when other clients need places (default:
-            `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left. `check_new`
-            is called before a session is made, and raises an error if none may be. `on_change` is called after the last
-            request on a session has ended, and after a session left.
+        `quota`: sessions that one client may have in use at once, and keep when others need room (None: `capacity`).
+        `on_removed(session)`, `on_replaced(old, new)`: called after a session left.
+        `check_new`: called before a session is made; raises an error if none may be.
+        `on_change`: called after the last request on a session has ended, and after a session left.
         """
         self._ttl = ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced

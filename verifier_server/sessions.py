@@ -1,4 +1,4 @@
-"""A session: a text being generated, and its lease in the table of sessions. It outlives its KV slot.
+"""A session: a text in generation, and its lease in the table of sessions. It outlives its KV slot.
 
 The engine knows of the callers a `client` and a `scope` only, values that it compares. Keys, quotas and usage are in
 `Lease`, which the engine does not look at.
@@ -36,7 +36,7 @@ class CommittedRun(NamedTuple):
 
 @dataclass(slots=True)
 class Lease:
-    """For whom the table keeps a session, and since when it is not used. Times are in seconds."""
+    """The owner of a session in the table, and how long it has been idle. Times are in seconds."""
 
     owner: str = ""  # the key that owns the session; "": every caller that knows its id
     key: str = ""  # what metrics call the key of the caller who opened it
@@ -51,7 +51,7 @@ class Lease:
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """A text being generated. A committed token stays."""
+    """A text in generation. A committed token never changes."""
 
     # Fixed when the session is made, except that the engine's thread appends to the lists.
     id: str
@@ -97,12 +97,12 @@ class Session:
 
     @property
     def strategy(self) -> Strategy:
-        """By which rule its draft tokens are accepted."""
+        """The strategy that accepts its draft tokens."""
         return self.rule.strategy
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of its prompt that were not read, as a slot held them; 0 before it is read."""
+        """Tokens of its prompt that the KV cache held already; 0 before the prompt is read."""
         return self.cached or 0
 
     @property
@@ -111,13 +111,13 @@ class Session:
         return self.processors is not None or self.spec.details_asked[1] is not None
 
     def resume(self, tokens: Sequence[int]) -> None:
-        """Begin with `tokens` after the prompt, which another session committed."""
+        """Begin with `tokens`, which another session committed after the prompt."""
         self.tokens.extend(tokens)
         self.decided_from = self.cursor = len(self.tokens)
         self.finish_reason = self.ended_at(len(self.tokens))
 
     def can_replace(self, other: "Session") -> bool:
-        """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
+        """Whether this session can replace `other`, a new session of the same text, all of whose tokens it holds."""
         if self.lease.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
         if self.spec.details_asked != other.spec.details_asked or self.decided_from > len(other.tokens):
@@ -157,7 +157,7 @@ class Session:
         self.pending = 1 + lacking
 
     def commit_forced(self, *, to_end: bool = True) -> None:
-        """Append the tokens that alone can follow. They need no pass, but where their logits are asked for.
+        """Append forced tokens. They need no pass, unless a request wants their logits.
 
         `to_end`: also those that end the text.
         """
@@ -173,7 +173,7 @@ class Session:
             self.pending = pending
 
     def details_of(self, position: int, end: int | None = None) -> TokenDetails:
-        """What is told of the tokens from `position` to before `end`; None: to the last one."""
+        """The details of the tokens from `position` to before `end`; None: to the last token."""
         end = len(self.tokens) if end is None else end
         return self.details.between(position - self.decided_from, end - self.decided_from)
 
@@ -189,7 +189,7 @@ class Session:
                 self.watchers = tuple(other for other in self.watchers if other is not watcher)
 
     def news(self, position: int) -> Iterator[CommittedRun]:
-        """The tokens committed from `position` on, those of self-continuation apart from others. Thread-safe.
+        """The tokens committed from `position` on, in runs by token source. Thread-safe.
 
         Forced tokens count to those before them.
         """
@@ -203,7 +203,7 @@ class Session:
             begin = end
 
     def ended_at(self, end: int) -> FinishReason | None:
-        """Why the text ends behind its first `end` tokens; None: it goes on."""
+        """Why the text ends after its first `end` tokens; None: it continues."""
         if self.tokens[end - 1] in self.ends:
             return "stop"
         return "length" if end >= self.limit else None

@@ -1,4 +1,4 @@
-"""The settings of a verifier: read from flags, variables and `specpair.toml`, and what they mean for engines."""
+"""Reads a verifier's settings from flags, variables and `specpair.toml`, and derives the engines' options."""
 
 import argparse
 import logging
@@ -79,11 +79,11 @@ class Settings(_Options):
 
     @classmethod
     def usual_key(cls, name: str) -> str:
-        """The variable of a setting that was not given."""
+        """The variable of a setting that no layer sets."""
         return PREFIX + name.upper()
 
     def explained(self, error: BackendError, *, of_draft: bool = False) -> str:
-        """An engine's message, in which the setting at fault has the name by which the user gave it.
+        """An engine's message, with the user's name of the setting at fault.
 
         `of_draft`: whether the engine runs the draft model, which has the target's setting unless it has its own.
         """
@@ -98,7 +98,7 @@ class Settings(_Options):
         return self.model or DEFAULT_TARGET
 
     def most_kept(self, backend: Backend | EngineInfo) -> int | None:
-        """Tokens of ended texts that are kept; None: as many as the slots of the engine hold.
+        """Tokens of ended texts to keep; None: as many as the engine's slots hold.
 
         On a CPU, passes take longer the more tokens llama.cpp's cache holds, whoever they belong to.
         """
@@ -140,8 +140,8 @@ class Settings(_Options):
         """Whether the server can draft (mode fused)."""
         return self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
 
-    def draft_slots_beside(self, slots: int) -> int:
-        """How many texts the server drafts for at once beside a target with `slots` slots."""
+    def draft_slots_for(self, slots: int) -> int:
+        """How many texts the server drafts for at once, for a target with `slots` slots."""
         return min(slots, MOST_DRAFT_SLOTS) if self.draft_slots == "auto" else self.draft_slots
 
     def draft_options(self, slots: int, context_length: int, devices: int = 1) -> LoadOptions:
@@ -155,7 +155,7 @@ class Settings(_Options):
         return replace(
             shared,
             model=self.draft_model,
-            slots=self.draft_slots_beside(slots),
+            slots=self.draft_slots_for(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
@@ -172,7 +172,7 @@ class Settings(_Options):
 
 
 def _no_file(path: Path | None) -> str:
-    """What is wrong with a path at which there is no file."""
+    """The error text for a path without a file."""
     if path is not None and path.is_dir():
         return f"{path} is a folder, and llama.cpp reads a GGUF file"
     return f"no such file: {path}"
@@ -187,7 +187,7 @@ class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(Layered
 
     @classmethod
     def usual_key(cls, name: str) -> str:
-        """The flag of a setting that was not given."""
+        """The flag of a setting that no layer sets."""
         return flag(name)
 
 
@@ -210,7 +210,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Settings, ListenAddress]:
-    """Settings from flags, the environment and `specpair.toml`, the first of which overrides the others.
+    """Settings from flags, the environment and `specpair.toml`, in this order of precedence.
 
     Raises SettingsError. With --help, --version or --print-config, prints it and exits.
     """
@@ -220,7 +220,7 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
 def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, ListenAddress, argparse.Namespace]:
-    """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
+    """`from_flags` with a `parser` of `flags_parser`. Also returns all parsed options, with the command's own."""
     options = parser.parse(arguments, optional=_NAMES.taken)
     given = {name: value for name, value in vars(options).items() if name in _NAMES.taken}
     layers = _layers(given, options.config, environment)
@@ -245,12 +245,12 @@ def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[
 
 
 def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The setting `keys_file`, whatever the other settings are. Raises SettingsError."""
+    """The setting `keys_file`, even if other settings are invalid. Raises SettingsError."""
     return first_path(_layers({}, config, environment), "keys_file")
 
 
 class CommandHelp(NamedTuple):
-    """What the help of a command that takes all settings begins and ends with."""
+    """The first and last lines of the help of a command that takes all settings."""
 
     prog: str
     usage: str

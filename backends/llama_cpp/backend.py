@@ -180,7 +180,7 @@ class LlamaBackend(Backend):
         self._pass([entry])
 
     def _in_pieces(self, entry: Entry) -> Logits:
-        """Run passes of at most `_widest` tokens over one entry. Returns its logits, which later passes leave alone."""
+        """Run passes of at most `_widest` tokens over one entry. Returns a copy of its logits."""
         slot, start, tokens, logits_from, _ = entry
         step = self._widest
         pieces = [
@@ -223,7 +223,7 @@ class LlamaBackend(Backend):
         return np.split(block, ends[:-1])
 
     def _agreeing_rows(self) -> int:
-        """Where `deterministic`, ask for two rows at least: the last layer computes no more tokens than rows wanted.
+        """If `deterministic`, ask for at least two rows, since the last layer computes only the wanted rows.
 
         Returns how many rows come before the first one that the caller wants.
         """
@@ -269,8 +269,8 @@ class LlamaBackend(Backend):
                     break
 
     def _states_of(self, slot: int) -> list[tuple[int, Any]]:
-        """The sequences of a slot with their keys and values in llama.cpp's own format, those of its tree without what
-        they share with the slot's own before it."""
+        """The slot's sequences with their keys and values in llama.cpp's format; tree sequences without the prefix that
+        they share."""
         tree, others, found = self._trees[slot], self._sequences.sequences(slot), []
         for sequence in (slot, *others):
             if tree is not None and sequence != slot:
@@ -282,7 +282,7 @@ class LlamaBackend(Backend):
         return found
 
     def _try_widths(self) -> int:
-        """How many tokens a pass may have so that its width does not matter."""
+        """The widest pass whose width does not change its results."""
         size = self.vocabulary.size
         tokens = [(size // 2 + 7 * at) % size for at in range(ONE_PATH)]  # words: padding may compute zeros
 
@@ -295,7 +295,7 @@ class LlamaBackend(Backend):
         return most
 
     def _probe_rollback(self) -> None:
-        """Raises ModelLoadError for models that keep rejected draft tokens."""
+        """Raises ModelLoadError for models that cannot remove rejected tokens."""
         token = self.vocabulary.begin or 0
         self.extend([Entry(0, 0, [token, token], 2)])
         if not lib.llama_memory_seq_rm(self._memory, 0, 1, -1):
@@ -307,7 +307,7 @@ class LlamaBackend(Backend):
 
 
 def equal_up_to(run: Callable[[int, int], Logits], widest: int) -> int:
-    """How many tokens a pass may have to compute the bits that passes of 2 do: ONE_PATH where no trial differs.
+    """The widest pass, in tokens, whose results have the same bits as passes of 2; ONE_PATH if no trial differs.
 
     On CPUs llama.cpp has several kernels for the product of weights and tokens, and chooses by type of weights and
     width of the pass. They add up in different orders. Seen with AVX2: weights in bfloat16 take another kernel from 2

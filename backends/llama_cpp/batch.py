@@ -1,4 +1,4 @@
-"""What a pass of llama.cpp is given: the tokens with their positions and sequences, those of trees included.
+"""The input of a llama.cpp pass: tokens with their positions and sequences, also for trees.
 
 In a tree each leaf has a sequence, and a token belongs to those of the leaves below it. So a token attends to its own
 path, and all paths share the cells of what they have in common. The first leaf's sequence is the slot's own, so that a
@@ -29,7 +29,8 @@ _SEQUENCES = 128  # of all slots, at most: llama.cpp keeps room for a row of log
 
 
 def leaves_of(slots: int, tokens: int) -> int:
-    """How many leaves a slot's tree may have. `tokens`: most of a pass; with fewer than sequences, llama.cpp aborts."""
+    """How many leaves a slot's tree may have. `tokens`: maximum of a pass; llama.cpp aborts if sequences outnumber
+    it."""
     return max(1, min(_LEAVES, _SEQUENCES // slots, tokens // slots))
 
 
@@ -46,8 +47,8 @@ class TreeSequences:
         return [slot + self._slots * number for number in range(1, len(self._paths[slot]))]
 
     def grow(self, entry: Entry) -> list[list[int]]:
-        """Make the sequences of an entry with a tree, in a slot that holds nothing from its start on. Returns those
-        that each of its tokens belongs to."""
+        """Make the sequences for an entry's tree, in a slot without tokens from its start on. Returns each token's
+        sequences."""
         on_path, ends = paths(entry.parents), leaves(entry.parents)
         self._paths[entry.slot] = [frozenset((np.flatnonzero(on_path[end]) + entry.trunk).tolist()) for end in ends]
         found = self.sequences(entry.slot)
@@ -58,7 +59,7 @@ class TreeSequences:
         return [every] * entry.trunk + [[every[at] for at in each] for each in below]
 
     def keep(self, entry: Entry, path: Sequence[int]) -> None:
-        """Leave the slot's sequence with the tokens of the trunk and of `path`, as in `Backend.keep`."""
+        """Keep only the tokens of the trunk and of `path` in the slot's sequence, as in `Backend.keep`."""
         slot, first = entry.slot, entry.start + entry.trunk
         number = next(at for at, nodes in enumerate(self._paths[slot]) if nodes.issuperset(path))
         shared = sum(node in self._paths[slot][0] for node in path)
@@ -69,7 +70,7 @@ class TreeSequences:
         self.forget(slot)
 
     def forget(self, slot: int) -> None:
-        """Remove all sequences of a slot's tree but the slot's own."""
+        """Remove the sequences of a slot's tree, except the slot's sequence."""
         for other in self.sequences(slot):
             lib.llama_memory_seq_rm(self._memory, other, -1, -1)
         self._paths[slot] = []
@@ -82,7 +83,7 @@ class PassBatch:
     """
 
     def __init__(self, room: int, leaves: int) -> None:
-        """`room`: most tokens of a pass. `leaves`: most of a tree."""
+        """`room`: maximum tokens of a pass. `leaves`: maximum of a tree."""
         self.tokens = 0
         self.wanted = np.zeros(room, dtype=np.int8)
         self._ids, self._positions = np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32)
@@ -102,7 +103,7 @@ class PassBatch:
         )
 
     def add(self, entry: Entry, trees: TreeSequences) -> None:
-        """Put an entry behind the tokens that are there, its tree in sequences of `trees`."""
+        """Append an entry to the batch, its tree in sequences of `trees`."""
         slot, start, tokens, logits_from, parents = entry
         at, end = self.tokens, self.tokens + len(tokens)
         self._ids[at:end] = tokens
@@ -131,7 +132,7 @@ _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 class StateSizes(NamedTuple):
-    """What one slot of a recurrent or hybrid model takes in memory."""
+    """The memory of one slot of a recurrent or hybrid model."""
 
     token_bytes: int  # keys and values of one token; 0 for a model without attention
     state_bytes: int

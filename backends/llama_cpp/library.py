@@ -57,7 +57,7 @@ if not _ggml.ggml_backend_reg_count():
 
 @contextmanager
 def interrupts_held() -> Iterator[list[int]]:
-    """A context for calls that call back into Python, where ctypes would drop a KeyboardInterrupt.
+    """A context for native calls with Python callbacks, in which ctypes would drop a KeyboardInterrupt.
 
     SIGINT and SIGTERM are collected in the list, and the first one is handled at the end. Does nothing outside of the
     main thread, which alone handles signals.

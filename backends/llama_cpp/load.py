@@ -1,4 +1,4 @@
-"""Loads a GGUF file, after a check that llama.cpp can run on this machine; tells what GPUs and memory there are."""
+"""Loads a GGUF file, after a check that llama.cpp runs on this machine, and reports GPUs and memory."""
 
 import ctypes
 import os
@@ -42,19 +42,19 @@ def load(
 
 
 def room(options: LoadOptions) -> FreeMemory:
-    """What memory there is. With `gpu_layers` -1 all of a model goes to GPUs, with another number a part of it."""
+    """The memory for a model. With `gpu_layers` -1, all of a model goes to GPUs; with another number, a part."""
     gpus = gpu_bytes() if on_gpus(options) else []
     host = 0 if gpus and options.gpu_layers == -1 else available_bytes()
     return FreeMemory(host + sum(gpus), cached=KV_BYTES[options.kv_type])
 
 
 def on_gpus(options: LoadOptions) -> bool:
-    """Whether GPUs compute at least a part of a model, if there are any."""
+    """Whether GPUs, if there are any, compute at least a part of a model."""
     return options.gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
 
 
 def gpu_bytes() -> list[int]:
-    """Bytes of memory that are free on each GPU that has its own."""
+    """Free bytes on each GPU with its own memory."""
     found = []
     for device in _gpus():
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -64,7 +64,7 @@ def gpu_bytes() -> list[int]:
 
 
 def gpu_names() -> list[str]:
-    """What each GPU that has memory of its own is called."""
+    """The name of each GPU with its own memory."""
     return [_ggml.libggml.ggml_backend_dev_description(device).decode() for device in _gpus()]
 
 

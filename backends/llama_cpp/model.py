@@ -1,4 +1,4 @@
-"""A GGUF file on llama.cpp, without a context: its checks, weights, vocabulary, and what it states."""
+"""A GGUF file on llama.cpp, without a context: its checks, metadata, weights and vocabulary."""
 
 import ctypes
 import os
@@ -75,7 +75,7 @@ def stated_integer(model: Any, key: str) -> int | None:
 
 
 def check_generates(model: Any, name: str) -> None:
-    """Raises NoGenerator for a model that does not write a text token by token."""
+    """Raises NoGenerator for a model that does not generate token by token."""
     if stated_integer(model, "pooling_type"):
         sign = "its file states a pooling of all positions"
     elif stated(model, "attention.causal") == "false" or "bert" in (_value(model, "general.architecture") or ""):
@@ -171,7 +171,7 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, dict[str, str]]:
 
 
 def check_gguf(path: Path | None) -> Path:
-    """Return `path` if it is a GGUF file that llama.cpp can be given. Raises ModelLoadError."""
+    """Return `path` if llama.cpp can load this GGUF file. Raises ModelLoadError."""
     found = find_gguf(path)
     try:
         heads = read_parts(found)

@@ -1,4 +1,4 @@
-"""A draft model's file in Q4_0, which CPUs compute faster than wider types: a copy, made once, in the cache folder.
+"""Makes a Q4_0 copy of a draft model's file, once, in the cache folder: CPUs compute Q4_0 faster than wider types.
 
 A draft step takes as long as the weights take to be read and decoded, and weights that are rounded change how often a
 draft is right, not the text. Files "in 4 bits" hold wider types, too: K-quants need rows of a multiple of 256 values,
@@ -39,7 +39,7 @@ _log = logging.getLogger("specpair.llama_cpp")
 
 
 def requantised(path: Path, progress: Progress | None = None, folder: Path | None = None) -> Path:
-    """The copy of a model's file in Q4_0; `path` itself where that would hardly be faster, or cannot be made.
+    """The Q4_0 copy of a model's file; `path` itself if a copy would hardly be faster, or cannot be made.
 
     A copy of a file that is gone is removed. `progress`: is told the share that is written.
     `folder`: where the copies are; None: in the user's cache folder.
@@ -64,19 +64,19 @@ def _copy_of(path: Path, folder: Path, progress: Progress | None) -> Path:
     about = {"file": str(path), "bytes": stat.st_size, "changed": stat.st_mtime_ns}
     copy, record = place / f"{path.stem}-q4_0.gguf", place / "about.json"
 
-    def known() -> Path | None:
-        """Which file to load, if that was found out for this content and still holds."""
+    def recorded() -> Path | None:
+        """The recorded file to load; None: no valid record for this content."""
         told = _read(record)
         if told is None or told["of"] != about:
             return None
         return path if told["reason"] else copy if copy.is_file() else None
 
-    if (found := known()) is not None:
+    if (found := recorded()) is not None:
         return found
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("ab") as held:
         lock(held.fileno(), wait=True)
-        if (found := known()) is not None:  # another process was faster
+        if (found := recorded()) is not None:  # another process was faster
             return found
         for each in folder.glob("*/about.json"):  # copies of files that are gone
             if (other := _read(each)) is not None and not Path(other["of"]["file"]).is_file():
@@ -88,7 +88,7 @@ def _copy_of(path: Path, folder: Path, progress: Progress | None) -> Path:
 
 
 def _make(path: Path, copy: Path, progress: Progress | None) -> str:
-    """Write the copy. Returns why there is none, or an empty text. Raises BadHead, and OSError for a full disk."""
+    """Write the copy. Returns why it could not, or an empty text. Raises BadHead, and OSError for a full disk."""
     head = read_head(path)
     if (head.get("split.count") or 1) > 1:
         return "the model has several files"
@@ -140,7 +140,7 @@ def _bytes(head: GgufHead) -> tuple[int, int, int]:
 
 
 def _read(record: Path) -> dict[str, Any] | None:
-    """What is known of a file and its copy; None: nothing, or the record is damaged."""
+    """The record of a file and its copy; None: it is missing or damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(record.read_bytes())
         return {"of": {**known["of"], "file": str(known["of"]["file"])}, "reason": str(known["reason"])}

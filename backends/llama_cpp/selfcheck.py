@@ -1,4 +1,4 @@
-"""Checks in a child process whether llama.cpp works on this machine: a native crash cannot be caught in-process.
+"""Checks in a child process whether llama.cpp works on this machine, since a native crash cannot be caught.
 
     python -m backends.llama_cpp.selfcheck      scripts/setup runs this at its end
 
@@ -48,7 +48,7 @@ Command = Callable[[Path, bool], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """How a child ended. `status`: its exit status, or minus the number of a signal, or None if it hung."""
+    """The result of a child process. `status`: exit status, minus the number of a signal, or None if it hung."""
 
     status: int | None
     last_line: str  # the last line of its standard error
@@ -112,7 +112,7 @@ def extra_buffers(
 
 
 def _try_extra_buffers(model: Path, command: Command, timeout: float, processor: str) -> bool | None:
-    """Whether llama.cpp works with extra buffer types, by running children; None if they do not show it.
+    """Whether llama.cpp works with extra buffer types, tried in child processes; None if they are inconclusive.
 
     Raises EngineCrash if llama.cpp works neither with them nor without.
     """
@@ -174,12 +174,12 @@ def child_command(model: Path, extra: bool) -> Sequence[str]:
 
 
 def module_command(module: str, *arguments: str) -> Sequence[str]:
-    """The command that runs a module of ours. `-P`: the working folder may have modules of the same names."""
+    """The command that runs our module. `-P`: ignores modules of the same name in the working folder."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def no_core_file() -> None:
-    """Have no core file written if this process crashes: it would be of no use."""
+    """Disable the core file for a crash of this process."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -215,7 +215,7 @@ def _version() -> str:
 
 
 def _wheel() -> str:
-    """What identifies the installed library: its version, and the name, size and change time of each of its files."""
+    """Identifies the installed library: its version, and the name, size and change time of each file."""
     package = importlib.util.find_spec("llama_cpp")  # an import would load the library
     if package is None or package.origin is None:
         return ""

@@ -130,7 +130,7 @@ class NeuronLegacyBackend(Backend):
             raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {_said(error)}") from error
 
     def _found_compiled(self, artefacts: Artefacts) -> bool:
-        """Load the model with saved programs, if there are any. The model is gone if they do not fit it."""
+        """Load the model with saved programs, if there are any. If they do not fit, this drops the model."""
         if not artefacts.complete:
             return False
         self._model.load(str(artefacts.path))
@@ -179,7 +179,7 @@ class NeuronLegacyBackend(Backend):
             raise EngineFailure(failure) from error
 
     def _works(self) -> bool:
-        """Whether a pass runs after one that failed. Some errors of the chip and its runtime last until the process
+        """Whether a pass works after a failed one. Some errors of the chip and its runtime last until the process
         ends."""
         try:
             self._checked_passes.probe(self._lengths[0])
@@ -257,6 +257,6 @@ def compiles(_options: LoadOptions) -> bool:
 
 
 def programs_folder(options: LoadOptions) -> str | None:
-    """Where compiled programs are kept; None: nowhere. Raises ModelLoadError."""
+    """The folder for compiled programs; None: none. Raises ModelLoadError."""
     folder = folder_of(options.compile_cache)
     return None if folder is None else str(folder)

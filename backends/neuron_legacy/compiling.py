@@ -1,4 +1,4 @@
-"""The compilation of a model: where its programs are kept, and the processes in which transformers-neuronx compiles.
+"""The compilation of a model: the folder of its programs, and transformers-neuronx's compiler processes.
 
 A later start with the same settings loads the programs. Two layers keep them. The compiler's own cache knows each
 program and survives an interrupted compilation. The library's saved artefacts are all programs of one model; with
@@ -46,7 +46,7 @@ _forks = False  # whether the processes forked now are the library's workers
 
 
 def keep_in(folder: Path | None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Make the compiler keep programs below `folder`, unless the user has said where."""
+    """Make the compiler keep programs below `folder`, unless the user has set another folder."""
     if folder is not None:
         environment[COMPILER_CACHE] = environment.get(COMPILER_CACHE) or str(folder / _OURS)
 
@@ -70,9 +70,8 @@ class Artefacts:
     """The saved programs of one model with one set of settings."""
 
     def __init__(self, folder: Path | None, model_name: str, *settings: Any) -> None:
-        """`folder`: where those of all models are; None: nothing is kept.
-        `settings`: all that programs depend on, beside the versions of the libraries and the compiler's flags; JSON, or
-            with a `repr`.
+        """`folder`: of all models' programs; None: none. `settings`: what programs depend on besides library versions
+        and compiler flags; JSON, or with a `repr`.
         """
         flags = [flag for flag in os.environ.get(FLAGS, "").split() if not flag.startswith(_OF_THE_CACHE)]
         key = json.dumps([settings, [*map(_version, _MAKERS), flags]], default=repr, sort_keys=True)
@@ -91,8 +90,7 @@ class Artefacts:
         shutil.rmtree(self.path)
 
     def save(self, model: Any) -> None:
-        """Save the programs of the library's `model`, unless they are there. A failure is logged: the model runs all
-        the same."""
+        """Save the programs of the library's `model`, unless they are there. Logs a failure: the model still runs."""
         if self.path is None or self.complete:
             return
         try:
@@ -142,7 +140,7 @@ def _prepare_forks() -> None:
 
 
 def _in_worker() -> None:
-    """Called in each forked process. What it starts shares its process group, unless it asks for another one."""
+    """Set up each forked process. Its child processes share its process group unless they set another."""
     if not _forks:
         return
     os.setpgid(0, 0)  # Ctrl-C in a terminal is for the parent

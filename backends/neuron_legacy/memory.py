@@ -1,4 +1,4 @@
-"""The memory of NeuronCores of trn1 and inf2: what a Llama takes of each, and the degree at which it fits.
+"""The memory of trn1's and inf2's NeuronCores: a Llama's share of each, and the degree at which it fits.
 
 The sizes follow from how transformers-neuronx splits and pads a model: heads and rows of matrices are rounded up to a
 multiple of the degree, each core holds at least one key-value head, and the embeddings stay in the host's memory.
@@ -29,7 +29,7 @@ _CORES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What this machine has. `name`: its instance type, or a description of it."""
+    """This machine's chips. `name`: its instance type, or a description."""
 
     name: str
     degrees: tuple[int, ...]  # numbers of cores that may share a model, ascending
@@ -52,7 +52,7 @@ def this_chip(product: Path = PRODUCT) -> Chip:
 
 @dataclass(frozen=True, slots=True)
 class LlamaSizes:
-    """What a model takes.
+    """A model's memory.
 
     `config`: its config.json.
     `number_bytes`: of a weight and of a cached number.
@@ -142,7 +142,7 @@ class CoreMemory:
         return degree
 
     def release(self, model: object) -> None:
-        """Give back the memory of `model`; nothing if it has none."""
+        """Release the memory of `model`, if any."""
         self._held.pop(model, None)
 
     def _room(self, degree: int) -> int:

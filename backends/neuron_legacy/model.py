@@ -52,7 +52,7 @@ class Checkpoint:
         return float(_rope(self.config).get("rope_theta", self.config.get("rope_theta", 10_000.0)))
 
     def sizes(self, programs: Programs, dtype: str) -> LlamaSizes:
-        """What the model takes with the number type `dtype`, a key of TYPES."""
+        """The model's memory with the number type `dtype`, a key of TYPES."""
         return LlamaSizes(self.config, TYPES[dtype][1], programs.slots, programs.cells)
 
 
@@ -137,7 +137,7 @@ def _continuation(model: Any, width: int) -> Any:
 
 
 def _check_taken(model: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, degree: int) -> None:
-    """Raises ModelLoadError if a setting of the library's model is not the one that it was made with."""
+    """Raises ModelLoadError if the library's model has changed a setting."""
     taken = {
         "n_positions": (model.token_buckets, list(programs.spans)),
         "context_length_estimate": (model.context_buckets, list(programs.prompts)),

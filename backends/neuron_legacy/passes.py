@@ -214,7 +214,7 @@ class Passes:
         return dict(zip(work, self._copied(logits, wanted), strict=True))
 
     def probe(self, held: int) -> None:
-        """Run a verify pass behind the `held` tokens of slot 0, which stay. Raises what the library raises."""
+        """Run a verify pass after the `held` tokens of slot 0, which stay. Passes on the library's errors."""
         self.verify({0: (max(1, held), [0] * self._programs.verify[0])}, ())
 
     def warm_up(self) -> Iterator[None]:

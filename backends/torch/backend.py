@@ -162,7 +162,7 @@ class TorchBackend(Backend):
             self._write("clear", 0, span)
 
     def _warm_selection(self, logits: Tensor) -> None:
-        """Compile the selection of top logits for logits of this shape. Where the device cannot, do without it."""
+        """Compile the selection of top logits for this shape; if the device cannot, turn it off."""
         if not self.has_top_logits:
             return
         try:
@@ -260,11 +260,11 @@ class TorchBackend(Backend):
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
-        """The span of attention for `positions` positions: that number, or the next span that is compiled."""
+        """The span of attention for `positions` positions: that number, or the next compiled span."""
         return next(span for span in self._spans if span >= positions) if self._compiled else positions
 
     def _filled(self, slot: int) -> int:
-        """How many places of a slot are taken, by its tokens and those of a tree of which a path may be kept."""
+        """How many cells of a slot its tokens and the last draft tree fill."""
         tree = self._trees[slot]
         return self._lengths[slot] if tree is None else tree.start + len(tree.tokens)
 
@@ -289,12 +289,12 @@ class TorchBackend(Backend):
         return self._chains[shape]
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
-        """Note what is to move: it moves before the next pass, for all slots together, since each layer is a call."""
+        """Record moves. They run before the next pass, for all slots together, since each layer takes a call."""
         moved = ((entry.start + at, target) for target, at in enumerate(path, entry.start + entry.trunk))
         self._moves += [(entry.slot, place, target) for place, target in moved if place != target]
 
     def _move(self) -> None:
-        """Make the moves that were noted. Raises EngineFailure, with their slots emptied."""
+        """Run the recorded moves. Empties their slots and raises EngineFailure if that fails."""
         if not self._moves:
             return
         slots, places, targets = zip(*self._moves, strict=True)
@@ -324,7 +324,7 @@ class TorchBackend(Backend):
             self._states.forget(slot)
 
     def _write(self, verb: str, *arguments: Any) -> None:
-        """Call the cache's method `verb`: "copy", "clear" or "move". A copy of states is the states'. Raises
+        """Call the cache's method `verb`: "copy", "clear" or "move". `RecurrentStates` copies states. Raises
         EngineFailure."""
         owner = self._states if self._states is not None and verb == "copy" else self._cache
         try:

@@ -1,4 +1,4 @@
-"""The KV cache of several slots, each at a position of its own, in tensors whose shape never changes.
+"""The KV cache of several slots at different positions, in tensors of fixed shape.
 
 Transformers' static cache keeps one length for all sequences. This cache keeps no length: each pass names the slots and
 positions of its tokens, and a mask says which positions each token attends to. So a rollback costs nothing, and a
@@ -33,8 +33,7 @@ _TAKES_BACK = 8  # tokens of the last pass, for models whose states are those of
 
 @dataclass(slots=True)
 class Shapes:
-    """What a model keeps: of each token (heads, width), by the name of the part as `key0`; of each slot, by the name of
-    the state."""
+    """The shapes that a model caches: per token (heads, width), by name as `key0`; per slot, by the state's name."""
 
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     states: dict[str, tuple[tuple[int, ...], torch.dtype]] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class _Cache:
 
 
 class ShapeProbe(_Cache):
-    """A cache that stores nothing, but records the shapes of what a model keeps."""
+    """A cache that records the shapes that a model caches, and stores nothing."""
 
     def __init__(self) -> None:
         self.shapes = Shapes()
@@ -96,7 +95,7 @@ class ShapeProbe(_Cache):
 
 
 def kept_shapes(run: Callable[[ShapeProbe], object], name: str) -> Shapes:
-    """Find what a model keeps. `run` runs it over one token with the cache it is given. `name`: for errors.
+    """Find the shapes that a model caches. `run` runs it over one token with the given cache. `name`: for errors.
 
     Raises ModelLoadError for a model that keeps anything else: it could not roll back.
     """
@@ -121,7 +120,8 @@ def kept_shapes(run: Callable[[ShapeProbe], object], name: str) -> Shapes:
 
 
 def check_settings(options: LoadOptions, compiler: str | None, name: str) -> None:
-    """Raises ModelLoadError for what a model with states cannot do. `name`: of the model and its architecture."""
+    """Raises ModelLoadError for settings that a model with states does not support. `name`: of the model and its
+    architecture."""
     parts = options.tensor_parallel or 1
     if parts > 1:
         raise ModelLoadError(
@@ -194,26 +194,26 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
             part.index_fill_(0, index, 0.0)
 
     def move(self, slots: Sequence[int], places: Sequence[int], targets: Sequence[int]) -> None:
-        """Copy the keys and values at some places of slots, which tokens of trees have, to others of the same slots."""
+        """Copy the keys and values of tree tokens to other cells of their slots."""
         at, source, target = torch.tensor([slots, places, targets], device=self._device)
         for part in (getattr(self, name) for name in self._kept):
             part[at, :, target] = part[at, :, source]
 
     def save(self, slot: int, spare: list[Tensor] | None) -> list[Tensor]:
-        """A copy of the states of a slot, in the memory of `spare`, an earlier one, if there is one."""
+        """A copy of a slot's states, in the memory of the earlier copy `spare`, if any."""
         states = [getattr(self, name)[slot] for name in self._states]
         if spare is None:
             return [state.clone() for state in states]
         return [old.copy_(state) for old, state in zip(spare, states, strict=True)]
 
     def restore(self, slot: int, states: list[Tensor]) -> None:
-        """Put a copy of states back."""
+        """Restore a copy of states."""
         for name, state in zip(self._states, states, strict=True):
             getattr(self, name)[slot] = state
 
     def cut(self, slot: int, length: int, back: int) -> None:
-        """Take `back` inputs off the end of each state; what stands before the others does not matter. A mask hides
-        keys and values."""
+        """Remove the last `back` inputs from each state; the fill at its front does not matter. A mask hides keys and
+        values."""
         for name in self._states if back else ():
             state = getattr(self, name)[slot]
             state.copy_(state.roll(back, dims=-1))
@@ -238,9 +238,9 @@ class LaunchCache(_Cache):
         self._read: dict[str, Tensor] = {}  # states of the slots, by name; models write to them
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        return self._place(f"key{layer_idx}", keys), self._place(f"value{layer_idx}", values)
+        return self._store(f"key{layer_idx}", keys), self._store(f"value{layer_idx}", values)
 
-    def _place(self, name: str, new: Tensor) -> Tensor:
+    def _store(self, name: str, new: Tensor) -> Tensor:
         """Store `new` (slots, heads, tokens, width); return (slots, heads, span, width), `new` included."""
         held = getattr(self._cache, name)
         held[self._slots[:, None], :, self._places] = new.transpose(1, 2).to(held.dtype)
@@ -248,7 +248,7 @@ class LaunchCache(_Cache):
         return span if self._whole else span[self._slots]
 
     def update_conv_state(self, inputs: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int) -> Tensor:
-        """Store the last of `inputs` (slots, channels, tokens); return them behind the ones before."""
+        """Store the last of `inputs` (slots, channels, tokens); return all after the earlier ones."""
         state = self._state(f"conv{layer_idx}_{state_idx}")
         whole = torch.cat([state, inputs], dim=-1)
         state.copy_(whole[..., -state.shape[-1] :])

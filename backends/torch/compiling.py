@@ -1,4 +1,4 @@
-"""What a compiler is given: the shapes that a model is compiled for, and the folder where compiled programs are kept.
+"""The settings for a compiler: the shapes that it compiles a model for, and the folder of compiled programs.
 
 The setting `compile_widths` replaces the widths of launches, `compile_spans` the spans of attention. Without them, the
 sets depend on the compiler. Inductor compiles a shape in seconds to a minute, and a CUDA graph of a narrower shape
@@ -35,14 +35,14 @@ def check_compilation(options: LoadOptions, compiler: str | None) -> None:
 def keep_programs(
     options: LoadOptions, compiler: str | None, environment: MutableMapping[str, str] = os.environ
 ) -> None:
-    """Tell `compiler` by its variables where to keep compiled programs, unless the user has set them.
+    """Set the variables for `compiler`'s folder of programs, unless the user has set them.
 
     To be called before a device is used, and before followers are started, which inherit the variables.
     """
     if compiler is None or (folder := folder_of(options.compile_cache)) is None:
         return
     for name in _folder_variables(compiler):
-        if _given(name, environment) is None:
+        if _set_by_user(name, environment) is None:
             environment[name] = _chosen[name] = str(folder.absolute() / compiler)
 
 
@@ -55,7 +55,7 @@ def programs_folder(
     """
     if compiler is None:
         return None
-    given = _given(_folder_variables(compiler)[0], environment)
+    given = _set_by_user(_folder_variables(compiler)[0], environment)
     if given is not None:
         return given
     folder = folder_of(options.compile_cache)
@@ -66,9 +66,8 @@ def _folder_variables(compiler: str) -> Sequence[str]:
     return NEURON_FOLDERS if compiler == NEURON else [INDUCTOR_FOLDER]
 
 
-def _given(name: str, environment: Mapping[str, str]) -> str | None:
-    """The value of a variable if the user has set it: an earlier model may have, too, and Inductor writes its own
-    default there as it is imported."""
+def _set_by_user(name: str, environment: Mapping[str, str]) -> str | None:
+    """The value of a variable if the user has set it, not an earlier model, nor Inductor on its import."""
     value = environment.get(name) or None
     if value is not None and value == _chosen.get(name):
         return None
@@ -117,9 +116,9 @@ def buckets(
 
 
 def spans(options: LoadOptions, compiler: str | None, context_length: int, positions: int) -> list[int]:
-    """The spans of attention that launches are compiled for, the last of all `positions` of a slot's cache: those of
-    its context of `context_length` tokens and padding. Spans of a longer context, as a target may have, are left out.
-    Raises ModelLoadError."""
+    """The spans of attention that launches are compiled for, the last of all `positions` of a slot's cache: for its
+    context of `context_length` tokens and padding. Leaves out spans of a longer context, such as the target's. Raises
+    ModelLoadError."""
     asked = options.compile_spans
     if asked is not None:
         if not asked or min(asked) < 1 or list(asked) != sorted(set(asked)):

@@ -58,14 +58,14 @@ def _follow(messages: _Messages, replies: int) -> None:
     """Load a part of the model, then run every message. `replies`: file descriptor of the pipe to the leader."""
     import torch.distributed as dist
 
-    from backends.torch.tensor_parallel import ModelPart, open_store
+    from backends.torch.tensor_parallel import ModelShard, open_store
 
     number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     port, *bound = map(int, sys.argv[1:])
     store = open_store(port, size, *bound)
     os.write(replies, STARTED)
     _, options, compiler = messages.get()
-    part = ModelPart(number, store, options, compiler=compiler, has_top_logits=False)  # the leader selects them
+    part = ModelShard(number, store, options, compiler=compiler, has_top_logits=False)  # the leader selects them
     while (message := messages.get())[0] != END:
         part.follow(message[0], message[1:])
     part.close()

@@ -139,7 +139,7 @@ class Team:
                     self._lose(f"a forward pass did not end within {PASS_AT_MOST:.0f} s")
 
     def _ended(self, number: int) -> None:
-        """Give up all followers because follower `number` has ended, unless that was to be expected."""
+        """End all followers because follower `number` has ended, unless its end was expected."""
         output = self._processes[number].stdout
         assert output is not None
         output.close()
@@ -153,7 +153,7 @@ class Team:
         self._lose(f"process {number + 1} of {self.size} is gone: {reason or 'it closed its output'}")
 
     def _lose(self, reason: str) -> None:
-        """Kill all followers and record the reason: without one part of the model, the others are of no use."""
+        """Kill all followers and record the reason, since the model is incomplete without one part."""
         with self._changed:
             if self.lost is not None:
                 return

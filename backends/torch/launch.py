@@ -1,4 +1,4 @@
-"""One launch of a model over slots, each at a position of its own: the module that runs it, its masks, its attention.
+"""One launch of a model over slots at different positions: its module, masks and attention.
 
 Grouped-query attention does without repeated keys and values (Ainslie et al., arXiv 2305.13245). With a mask,
 transformers repeats keys and values for each query head of a group: for an 8B model that is four times the cache in
@@ -54,8 +54,8 @@ class Masks:
         return self._by_type(keys <= queries, keys, queries)
 
     def of_trees(self, starts: Tensor, seen: Tensor, positions: Tensor, span: int) -> Tensor | dict[str, Tensor | None]:
-        """The mask, as of `of`, of tokens that each attend to those of their launch that `seen` (slots, tokens, tokens)
-        says. They are kept in a row from `starts` (slots,) on, whatever their `positions` (slots, tokens)."""
+        """The mask, as of `of`, for trees: `seen` (slots, tokens, tokens) says which tokens of the launch each attends
+        to. The cache holds them in order from `starts` (slots,) on, whatever their `positions` (slots, tokens)."""
         behind = torch.arange(span, device=starts.device) - starts[:, None]  # each slot's first token of the launch
         inside = (behind >= 0) & (behind < seen.shape[1])
         at = behind.clamp(0, seen.shape[1] - 1)
@@ -65,7 +65,7 @@ class Masks:
         return self._by_type(full, keys, positions[:, None, :, None])
 
     def _by_type(self, full: Tensor, keys: Tensor, queries: Tensor) -> Tensor | dict[str, Tensor | None]:
-        """`full`: the mask without windows; `keys`, `queries`: the positions of what it is about."""
+        """`full`: the mask without windows; `keys`, `queries`: their positions."""
         if self._window is None or (self._types and "sliding_attention" not in self._types):
             return self._finished(full)
         sliding = self._finished(full & (keys > queries - self._window))
@@ -82,7 +82,7 @@ class Masks:
 
 
 class LaunchInputs(NamedTuple):
-    """What a launch reads, in NumPy: every operation of PyTorch is one of the device, whose shapes matter.
+    """The inputs of a launch, in NumPy, since PyTorch operations would run on the device, where shapes matter.
 
     `tokens`: int64 (slots, tokens).
     `slots`, `starts`: int64 (slots,), the slot and first position of each line.
@@ -134,7 +134,7 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
 
 
 def cache_name(model: Any) -> str:
-    """What the model calls its argument for the cache."""
+    """The name of the model's cache argument."""
     return "cache_params" if "cache_params" in signature(model.forward).parameters else "past_key_values"
 
 
@@ -157,7 +157,7 @@ def logits_of(
 
 
 def group_queries(model: Any) -> None:
-    """Switch a transformers `model` from PyTorch's attention ("sdpa") to this one; a model of another one stays."""
+    """Switch a transformers `model` with PyTorch's attention ("sdpa") to this one. Others stay unchanged."""
     if model.config.get_text_config()._attn_implementation == "sdpa":
         AttentionInterface.register(_NAME, _grouped)
         model.set_attn_implementation(_NAME)

@@ -26,14 +26,14 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
         if read is not load_model:
             reason = "a model that is no file cannot be spread over devices: leave it out"
             raise ModelLoadError(f"tensor_parallel: {reason}", "tensor_parallel")
-        from backends.torch.tensor_parallel import LeadingPart  # one device does without torch.distributed
+        from backends.torch.tensor_parallel import LeaderShard  # one device does without torch.distributed
 
-        return LeadingPart(options, progress, compiler=compiler, cores=cores)
+        return LeaderShard(options, progress, compiler=compiler, cores=cores)
     return TorchBackend(options, progress, compiler=compiler, read=read)
 
 
 def compiles(options: LoadOptions) -> bool:
-    """Whether `load` compiles the model. Raises ModelLoadError, also for a device that is not there."""
+    """Whether `load` compiles the model. Raises ModelLoadError, also for a missing device."""
     claim_cores(options)  # to find the device counts the devices
     compiler = _compiler(options)
     if compiler != NEURON:  # whose device is not registered yet
@@ -42,12 +42,12 @@ def compiles(options: LoadOptions) -> bool:
 
 
 def programs_folder(options: LoadOptions) -> str | None:
-    """Where the programs of a model will be kept; None: where the compiler chooses. Raises ModelLoadError."""
+    """The folder for a model's programs; None: the compiler chooses it. Raises ModelLoadError."""
     return compiling.programs_folder(options, _compiler(options))
 
 
 def room(options: LoadOptions) -> FreeMemory | None:
-    """What there is for a model; None: the device cannot tell before it is used. Raises ModelLoadError."""
+    """The memory for a model; None: unknown before the device is used. Raises ModelLoadError."""
     if _compiler(options) == NEURON:
         return None
     device = find_device(options.device)

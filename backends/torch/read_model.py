@@ -114,7 +114,7 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
 
 
 def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
-    """Raises ModelLoadError for weights that are missing or of a wrong shape: the library uses random ones instead.
+    """Raises ModelLoadError for missing weights or wrong shapes, where the library uses random weights.
 
     `found`: the loading info of `from_pretrained`, which lists them.
     """
@@ -154,7 +154,7 @@ def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, dict[str, str]]:
 
 
 def context_of(config: Any, asked: int | None) -> int:
-    """The context length in tokens: `asked`; None: what the model was trained for, at most 4,096.
+    """The context length in tokens: `asked`; None: the model's trained length, at most 4,096.
 
     Raises ModelLoadError if the model does not support `asked`.
     """
@@ -242,7 +242,7 @@ def heads_of(config: Any) -> tuple[int, int]:
 
 
 def _weights(folder: Path, *, without_head: bool) -> int:
-    """How many numbers the weights in a folder are; 0 for files that cannot be read, of which the load will tell.
+    """The number of weights in a folder; 0 for unreadable files, which the load reports.
 
     `without_head`: an output embedding in the files is not loaded, since the input embedding serves in its place.
     """

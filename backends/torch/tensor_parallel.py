@@ -38,8 +38,8 @@ T = TypeVar("T")
 _SKEW = timedelta(minutes=30)  # how much longer than the others a process may take to load or compile
 
 
-class ModelPart(TorchBackend):
-    """The part of the model in process `number`. `store`: where the processes meet. The leader has a `LeadingPart`."""
+class ModelShard(TorchBackend):
+    """The part of the model in process `number`. `store`: where the processes meet. The leader has a `LeaderShard`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ModelPart(TorchBackend):
         self.kv_bytes *= self._size
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
-        """Run what a message of the leader says: a forward pass ("pass"), else a method of the KV cache."""
+        """Run a message of the leader: a forward pass ("pass"), else a method of the KV cache."""
         if verb != "pass":
             self._write(verb, *arguments)
         else:
@@ -73,7 +73,7 @@ class ModelPart(TorchBackend):
         self._store = None
 
     def _free_bytes(self) -> int | None:
-        """Free bytes of memory in the process with the least, so that all processes have the same number of slots.
+        """Free bytes in the process with the least memory, so that all processes get the same number of slots.
 
         Where some processes do not know theirs, the others' count. The numbers pass through the store, because a device
         may compute in 32 bits, which hold no such number.
@@ -89,7 +89,7 @@ class ModelPart(TorchBackend):
         return min((int(found) for key in keys if (found := self._store.get(key))), default=None)
 
 
-class LeadingPart(ModelPart):
+class LeaderShard(ModelShard):
     """The leader's part: it serves requests and makes the followers run the same passes."""
 
     def __init__(
@@ -124,7 +124,7 @@ class LeadingPart(ModelPart):
         self._leads = True
 
     def close(self) -> None:
-        """Free the model. All processes leave the group together; then the followers exit, of which the first serves
+        """Free the model. All processes leave the group together; then the followers exit. The first follower serves
         the store."""
         in_order = self._leads and self._team.lost is None
         self._leads = False
@@ -157,7 +157,7 @@ class LeadingPart(ModelPart):
 
 
 def check_spread(options: LoadOptions) -> None:
-    """Raises ModelLoadError if the model or the devices rule out tensor parallelism, before any process is started."""
+    """Raises ModelLoadError if the model or devices rule out tensor parallelism, before a process starts."""
     size, kind = options.tensor_parallel or 1, _kind(options)
     if dist.is_initialized():
         reason = "this process is in a process group already: one such model is the most"

@@ -1,4 +1,4 @@
-"""Selects top logits on the device, so that about a thousand numbers are fetched of a row of logits, not all."""
+"""Selects top logits on the device, to fetch about a thousand numbers of a row instead of all."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,7 @@ def select_top_logits(
 
 
 def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
-    """Run `select_top_logits` in the usual sizes for logits of this shape, so that the device compiles for them now.
+    """Run `select_top_logits` in the usual sizes for this shape, so that the device compiles it now.
 
     `below`: ids in the vocabulary.
     `chunk`: as in `select_top_logits`.

@@ -1,1 +1,1 @@
-"""What an engine is tried with: tiny models of random weights, logits of a Llama in NumPy, and checks of engines."""
+"""Checks of engines, with tiny models of random weights and the logits of a Llama in NumPy."""

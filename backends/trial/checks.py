@@ -1,4 +1,4 @@
-"""Checks of an engine with whatever model it has loaded, and what all checks share."""
+"""Checks of an engine with its loaded model, and code that all checks share."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,17 +26,17 @@ class CheckSkipped(Exception):
 
 
 class Checks(Protocol):
-    """Runs checks, and says how they went."""
+    """Runs checks and reports their results."""
 
     def section(self, title: str) -> None:
         """Begin a part."""
 
     def check(self, name: str, run: Callable[[], str]) -> bool:
-        """Run a check, which returns what it measured, in a few words, or raises. Returns whether it is ok."""
+        """Run a check, which returns its measurement in a few words, or raises. Returns whether it passed."""
 
 
 class Comparison:
-    """Collects the worst difference between rows of logits and the rows that they should be."""
+    """Collects the worst difference between rows of logits and expected rows."""
 
     def __init__(self, allowed: float) -> None:
         self.allowed = allowed
@@ -54,7 +54,7 @@ class Comparison:
             self.worst, self._where = worst, where
 
     def verdict(self) -> str:
-        """What was found, in words. Raises CheckFailed if a difference is not allowed, or nothing was compared."""
+        """The result in words. Raises CheckFailed if a difference is too large, or nothing was compared."""
         if not self.rows:
             raise CheckFailed("no rows were compared")
         found = f"{self.rows} rows, worst difference {self.worst:.2g}, allowed {self.allowed:.2g}"
@@ -74,7 +74,7 @@ def difference(found: Rows, expected: Rows) -> float:
 
 
 def spread(rows: Rows) -> float:
-    """How far the finite logits of a row are apart, as the median over rows; at least a little above 0."""
+    """The spread of a row's finite logits, as the median over rows; always above 0."""
     apart = [float(np.ptp(row[np.isfinite(row)])) for row in rows if np.isfinite(row).any()]
     return max(float(np.median(apart)) if apart else 0.0, 1e-6)
 
@@ -94,7 +94,7 @@ def random_text(backend: Backend, seed: int, count: int) -> list[int]:
 
 
 def devices_of(backend: Backend) -> str:
-    """Where a model runs, in words."""
+    """The devices of a model, in words."""
     count = f"{backend.devices} devices: " if backend.devices > 1 else ""
     return count + backend.runs_on
 
@@ -181,7 +181,7 @@ def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
 
 
 def _walk(backend: Backend) -> str:
-    """Compare the logits of a text that is fed in pieces, with rollbacks, with those of one pass over it."""
+    """Compare the logits of a text fed in pieces, with rollbacks, to those of one pass over it."""
     count = min(_WALK, backend.context_length, backend.max_batch_tokens)
     text = random_text(backend, 1, count)
     whole = np.array(backend.extend([Entry(0, 0, text, 0)])[0], np.float32)
@@ -202,7 +202,7 @@ def _walk(backend: Backend) -> str:
 
 
 def _beside_others(backend: Backend) -> str:
-    """Compare tokens decoded in slot 0 alone with those decoded while the other slots decode other texts."""
+    """Compare tokens decoded in slot 0 alone to those decoded while other slots decode other texts."""
     if backend.slots < 2:
         raise CheckSkipped("there is only one slot")
     prompt_length = min(8, backend.context_length // 2, backend.max_batch_tokens // backend.slots)

@@ -162,7 +162,7 @@ def splits_once(engine: str, options: LoadOptions) -> bool:
 
 
 def variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str, dict[str, Any]]]:
-    """The number types to try, and the options that say so: float32, then what serving uses or 16 bits.
+    """The number types to try, with their options: float32, then the type for serving, or 16 bits.
 
     `once`: only what serving uses.
     """
@@ -178,7 +178,7 @@ def variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str
 
 
 def small_options(engine: str, options: LoadOptions) -> LoadOptions:
-    """The options of serving, for a tiny model: compiled shapes that are too large for it are left out."""
+    """The options of serving for a tiny model, without compiled shapes that are too large for it."""
     # Wider ones would have to hold a whole batch.
     widths = tuple(width for width in options.compile_widths or () if width <= NARROW)
     spans = tuple(span for span in options.compile_spans or () if span < _CONTEXT)

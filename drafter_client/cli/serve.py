@@ -51,7 +51,7 @@ def run_serve(options: argparse.Namespace) -> int:
         check_draft_n(pair, options)
         chosen = served_options(options)
         if chosen.mode is Mode.AUTO and (reason := chosen.one_mode) is not None:
-            _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), reason)
+            _log.warning("mode auto uses %s for all texts, because of %s", pair.settled_mode(chosen), reason)
         how = AppOptions(
             drain=options.drain,
             access_log=options.access_log,

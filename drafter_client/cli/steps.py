@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.conversation import Messages
-from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
+from drafter_client.display.progress import loading, say_notice, say_outage, say_prompt, verifier_loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
@@ -37,6 +37,7 @@ from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.policy.experience import DraftingPolicy
 from specpair.speculation.sampling.grammar import given_grammars
 from specpair.speculation.sampling.sampling import SamplingOptions
 
@@ -59,13 +60,13 @@ def pair_of(
 
     `observer`: takes the events of each text, in place of a trace.
     `on_outage`: called with each outage, too.
-    `log`: takes what would be shown of waits for the verifier; None: it is shown.
-    `serves`: whether others ask for its texts, any of which may keep to a grammar.
+    `log`: called with notices of waits for the verifier; None: they are shown.
+    `serves`: whether clients request its texts, any of which may have a grammar.
     `waits`: whether to wait for a verifier that does not answer yet, as long as for one that went away.
     """
     say = say_outage(log)
 
-    def told(outage: Outage) -> None:
+    def report(outage: Outage) -> None:
         say(outage)
         if on_outage is not None:
             on_outage(outage)
@@ -83,15 +84,16 @@ def pair_of(
             observer=observer or trace,
             memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
             corpus=options.draft_corpus,
+            policy=options.policy or DraftingPolicy,
             patience=options.patience,
             start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
             on_wait=on_wait,
-            on_outage=told,
+            on_outage=report,
             on_prompt=say_prompt() if log is None else None,
             on_notice=notice,
         )
 
-    with said_of_loading(log) as on_wait:
+    with verifier_loading(log) as on_wait:
         pair = retry_until_there(made, options.patience if waits else 0.0, log or say_notice)
     if serves or given_grammars(options):
         drafting = pair.paired.drafting
@@ -108,9 +110,9 @@ def retry_until_there(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """The result of `make`, which is repeated while no verifier answers, `patience` seconds at most.
+    """Call `make`, again while no verifier answers, at most `patience` seconds. Returns its result.
 
-    `make`: is given `say` for its notices. Those that each attempt would repeat are not said.
+    `make`: gets a callback for notices, of which only those of the first attempt are shown.
 
     Raises what `make` raises: VerifierUnreachable when the patience is over.
     """
@@ -174,7 +176,7 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
 
 
 def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
-    """An engine's message, in which the setting at fault has the name by which the user gave it."""
+    """An engine's message, which names the setting at fault as the user gave it."""
     return str(error) if error.setting not in ENGINE else error.called(options.settings.key(error.setting))
 
 
@@ -185,7 +187,7 @@ def drawing_options(options: argparse.Namespace) -> Options:
 
 
 def served_options(options: argparse.Namespace, **others: Any) -> Options:
-    """The options of all texts of a command, from the flags, and others."""
+    """The options of all texts of a command, from flags and `others`."""
     return Options(**option_values(Options, options) | others)
 
 
@@ -261,7 +263,7 @@ def check_encoding(what: str, text: str) -> None:
 
 @contextmanager
 def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    """A context in which SIGTERM calls `act`; not so in a thread other than the main one, which may set no handlers."""
+    """A context in which SIGTERM calls `act`. No effect outside the main thread, which alone may set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

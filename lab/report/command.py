@@ -84,8 +84,8 @@ def parser() -> Parser:
     made = Parser(
         "drafter report",
         usage="[FLAGS] DIR",
-        description="Show a run that --profile recorded in the terminal; or all runs, as one HTML "
-        "file that can be sent to others: it needs no other file and loads nothing.",
+        description="Show one run that --profile recorded, in the terminal. Or write all runs as one HTML file "
+        "that you can send to others: the file needs no other file and loads nothing.",
         examples=(
             "drafter report runs --run 2",
             "drafter report runs --html runs.html --no-text",
@@ -107,7 +107,7 @@ def parser() -> Parser:
         "--text",
         action=Switch,
         default=True,
-        help="the text is in it, if it was recorded, and ids of tokens (default: yes)",
+        help="include the text, if it was recorded, and token ids (default: yes)",
     )
     return made
 

@@ -1,1 +1,1 @@
-"""The command `models` of both ends: what is in the cache, what a file says of its model, which models make a pair."""
+"""The command `models` of the drafter and the verifier: the cache, facts of model files, and pairs of models."""

@@ -1,4 +1,4 @@
-"""The command `models` of both ends: lists, fetches, removes, shows and compares models by name."""
+"""The command `models` of drafter and verifier: lists, fetches, removes, shows and compares models by name."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 from models.commands import showing
 from models.commands.description import ModelDescription, judge
 from models.commands.finding import CachedModel, PartialModel, begun, described, in_cache, shortage
-from models.commands.showing import Bar, known_of, listed, print_facts, print_json, print_list, print_table
+from models.commands.showing import Bar, listed, pairing_of, print_facts, print_json, print_list, print_table
 from models.commands.showing import ServedModel as ServedModel
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
@@ -73,7 +73,7 @@ def run(
     room: Callable[[], FreeMemory | None] = lambda: None,
     open_hub: Callable[[], Hub] = Hub,
 ) -> int:
-    """Do what the options say. Returns the exit status: 1 for an error that was told, and if two models do not pair.
+    """Run the command. Returns the exit status: 1 after an error message, or if two models do not pair.
 
     `made`: tells of wrong names, and exits with 2.
     `styles`: how a chat template has replies written.
@@ -183,7 +183,7 @@ class _Command:
         return 0 if verdict.pairs else 1
 
     def do_suggest(self, text: str | None = None) -> int:
-        """`text`: the target; None: what the running verifier serves."""
+        """`text`: the target; None: the model of the running verifier."""
         served = self.running() if text is None else None
         target = None if text is None else described(text, self.hub)
         model = target or served
@@ -206,7 +206,7 @@ class _Command:
     def _drafters(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for cached in in_cache(self.hub):
-            known = known_of(cached, target, served)
+            known = pairing_of(cached, target, served)
             if known is not None:
                 found.append({"name": str(cached.name), "bytes": cached.size, "where": "in the cache", "known": known})
         here = {each["name"].lower() for each in found}

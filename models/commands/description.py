@@ -1,4 +1,4 @@
-"""What the files of a model say of it, and whether two models make a pair. Nothing is loaded."""
+"""Describes a model by its files, without loading it, and says whether two models make a pair."""
 
 import json
 import math
@@ -50,7 +50,7 @@ _NO_ATTENTION = ("linear", "mamba", "conv", "recurrent")  # in the names of type
 
 @dataclass(frozen=True)
 class Layers:
-    """What a model's layers are. `experts`: how many a token takes, of how many; `window`: tokens."""
+    """The kinds of a model's layers. `experts`: how many a token uses, of how many; `window`: tokens."""
 
     recurrent: bool = False  # at least some have a recurrent state
     attends: bool = True  # at least some have attention
@@ -86,7 +86,7 @@ class ListedTokens:
 
     @cached_property
     def ordinary(self) -> str:
-        """The hash of its text tokens, as verifiers tell it."""
+        """The hash of its text tokens, as in `/model`."""
         return hashes(self.pieces, self.kinds, len(self.pieces))[0]
 
     def spelled(self, ids: Iterable[int]) -> str:
@@ -118,7 +118,7 @@ class ModelDescription:
 
     @property
     def bytes_a_token(self) -> int:
-        """Bytes of weights that a pass over one token reads: of a mixture of experts, those of the chosen ones."""
+        """Bytes of weights that a pass over one token reads; of a mixture of experts, only the chosen experts."""
         if self.layers.experts is None:
             return self.weight_bytes
         used, count = self.layers.experts
@@ -126,7 +126,7 @@ class ModelDescription:
 
 
 def most_common(numbers_of: Iterable[tuple[str, int]]) -> str:
-    """The type that most numbers have. `numbers_of`: the type of each tensor, and how many numbers it has."""
+    """The type of most weights. `numbers_of`: the type of each tensor, and its number of weights."""
     counts: dict[str, int] = {}
     for name, numbers in numbers_of:
         counts[name] = counts.get(name, 0) + numbers
@@ -152,7 +152,7 @@ def judge(draft: ModelDescription, target: ModelDescription) -> PairVerdict:
 
 
 def _difference(draft: ListedTokens | None, target: ListedTokens | None) -> str | None:
-    """Why ids of the one are not those of the other; the rule is that of `engines.vocabulary.cannot_draft`."""
+    """How the vocabularies differ, by the rule of `engines.vocabulary.cannot_draft`."""
     if draft is None or target is None:
         return f"the {'draft model' if draft is None else 'target'} has no tokenizer in its files"
     if draft.begin != target.begin:
@@ -175,7 +175,7 @@ def _shown(piece: bytes, kind: Kind) -> str:
 
 
 def describe_gguf(name: str, heads: Sequence[GgufHead]) -> ModelDescription:
-    """A model by the heads of its files, which were checked. The first one has what is told of all."""
+    """A model by the checked heads of its files. The first head has the metadata."""
     head, tensors = heads[0], [tensor for each in heads for tensor in each.tensors]
     kv_numbers = _kv_numbers(head)
     used, count = (_greatest(head.stated(f"expert_{which}")) for which in ("used_count", "count"))
@@ -253,7 +253,7 @@ def _id(head: GgufHead, name: str, usual: int | None = None) -> int | None:
 
 
 def _greatest(stated: Any) -> int:
-    """A number that a file states, or the greatest of those that it states by layer; 0: it states none."""
+    """A number in the file's metadata, or the greatest of its numbers by layer; 0: there is none."""
     return int(max(stated, default=0) if isinstance(stated, list) else stated or 0)
 
 
@@ -263,7 +263,7 @@ def _kind(text: str, kind: int) -> Kind:
 
 
 def _piece(text: str, kind: int, scheme: str) -> bytes:
-    """The bytes that a token stands for."""
+    """The bytes of a token."""
     if kind == _UNUSED:
         return b""
     if kind not in (_CONTROL, _USER, _UNKNOWN):
@@ -327,7 +327,7 @@ def describe_folder(name: str, folder: Path, tensors: Sequence[StoredTensor]) ->
 
 
 def _folder_tokens(stated: StatedTokens, size: int) -> ListedTokens:
-    """The tokens as the engines read them that take folders. Raises BadHead."""
+    """The tokens as engines for folders read them. Raises BadHead."""
     try:
         content = json.loads(stated.text)
         ids = ids_of(content)

@@ -1,4 +1,4 @@
-"""Finds the models that a command names: files and folders on this machine, models in the cache, those on the hub."""
+"""Finds the models that a command names: files and folders, models in the cache, and models on the hub."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -49,7 +49,7 @@ class CachedModel(NamedTuple):
 
 
 class PartialModel(NamedTuple):
-    """A model of which a part is in the cache. `here`, `size`: bytes that are there, and of the whole model."""
+    """A model partly in the cache. `here`, `size`: bytes in the cache, and of the whole model."""
 
     name: ModelName
     paths: tuple[Path, ...]  # what is there of its files
@@ -58,7 +58,7 @@ class PartialModel(NamedTuple):
 
 
 def begun(hub: Hub) -> Iterator[PartialModel]:
-    """The models that were begun to be fetched, and are not whole."""
+    """The models whose download began and did not finish."""
     for repository in hub.repositories():
         cached = hub.cached(repository)
         for listing in cached.listings():
@@ -73,10 +73,10 @@ def begun(hub: Hub) -> Iterator[PartialModel]:
 
 
 def in_cache(hub: Hub) -> Iterator[CachedModel]:
-    """The models that are in the cache whole, by repository."""
+    """The complete models in the cache, by repository."""
     for repository in hub.repositories():
         cached = hub.cached(repository)
-        known = cached.known()
+        known = cached.newest()
         if known is None:
             continue
         here = replace(known, files=tuple(file for file in known.files if cached.has(known, file)), complete=False)
@@ -88,7 +88,7 @@ def in_cache(hub: Hub) -> Iterator[CachedModel]:
 
 
 def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
-    """Tags and files of the models that a listing has all files of; the folder of safetensors has no tag."""
+    """Tags and files of the complete models in a listing; the folder of safetensors has no tag."""
     for first in models_among(listing.paths):
         with suppress(NoMatch):  # a part is missing
             yield tag_of(first), listing.chosen(with_its_parts(first, listing.paths))
@@ -99,8 +99,8 @@ def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
 
 
 def described(text: str, hub: Hub) -> ModelDescription:
-    """The model that a user names: a GGUF file, a folder of safetensors, or a model on the hub. Of weights, only the
-    heads are read.
+    """The model that a user names: a GGUF file, a folder of safetensors, or a model on the hub. Reads only the heads of
+    weights.
 
     Raises HubError, which says what `text` may be.
     """
@@ -119,7 +119,7 @@ def described(text: str, hub: Hub) -> ModelDescription:
 
 
 def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]) -> ModelDescription:
-    """A model whose files are on the hub, by the heads of its weights. Raises HubError."""
+    """Describes a model on the hub by the heads of its weights. Raises HubError."""
     if files[0].path != "config.json":
         heads = [fetch_head(hub, listing, file) for file in files]
         check_model(files[0].path, heads)
@@ -148,7 +148,7 @@ def shortage(
     context: int | None = None,
     slots: int = 1,
 ) -> str | None:
-    """Why a model of the hub does not fit into the memory of the machine that is to run it, with the tags that would.
+    """Why a model of the hub does not fit into this machine's memory, with the tags that fit.
 
     The words go on with further advice. None: the model fits, or its head cannot be read, so that it is for the engine
     to tell. Heads are asked for only where it is close.

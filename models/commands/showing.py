@@ -1,5 +1,4 @@
-"""What the commands tell of models, for people and for programs, as wide as the terminal where there is one; and the
-progress of a pull."""
+"""The output of the commands, for people, at the terminal's width, and for programs; and the progress of a pull."""
 
 import json
 import logging
@@ -29,7 +28,7 @@ F16 = 2  # bytes of a number in a KV cache of the usual type
 
 
 class Bar(logging.Handler):
-    """The progress of a pull: a context in which it is called with the bytes that are here, and those of the model.
+    """The progress of a pull: a context in which it is called with the fetched and the total bytes.
 
     A terminal has one line, which is written again and again; elsewhere a line is added now and then. What is logged of
     the hub gets lines of its own.
@@ -111,7 +110,7 @@ def _columns() -> int | None:
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Print labels, each with what there is to say. Nothing in it can move the cursor."""
+    """Print labels with their texts, without control characters."""
     label_width = max(len(label) for label, _ in rows)
     indent = " " * (label_width + len(_GAP))
     columns = _columns()
@@ -130,7 +129,7 @@ def print_json(value: Any) -> None:
 
 
 class ReplyStyle(NamedTuple):
-    """How a chat template has the model write calls of tools and thoughts.
+    """How a model's chat template writes tool calls and thoughts.
 
     `calls`: the name of the style of calls.
     `shown`: the template shows that style; else it is the default.
@@ -192,7 +191,7 @@ def weights(model: ModelDescription) -> str:
 
 
 def of_pair(draft: ModelDescription, target: ModelDescription, verdict: PairVerdict) -> list[tuple[str, str]]:
-    """What is to be said of a draft model for a target."""
+    """The facts of a draft model for a target."""
     drafts, verifies = (sized(each.weight_bytes + TEXT * each.kv_numbers * F16) for each in (draft, target))
     if not verdict.pairs:
         words = "no pair by themselves: with --translate, the one drafts for the other through text"
@@ -212,7 +211,7 @@ def of_pair(draft: ModelDescription, target: ModelDescription, verdict: PairVerd
 
 
 def speculation(layers: Layers) -> str:
-    """What the layers mean for drafts."""
+    """The layers' effects on speculative decoding."""
     told = ["rejected draft tokens are taken back at no cost"]
     if layers.recurrent:
         put_back = "after a rejection a copy of the state is put back, and what was accepted is read again"
@@ -268,8 +267,8 @@ def _template_rows(model: ModelDescription, styles: Styles) -> list[tuple[str, s
 
 
 class ServedModel(NamedTuple):
-    """What a running verifier serves. `vocabulary`: the hash of its text tokens.
-    `differs`: why the model in a file does not pair with it; None: it does."""
+    """A running verifier's model. `vocabulary`: the hash of its text tokens. `differs`: why a file's model does not
+    pair with it; None: it does."""
 
     name: str
     vocabulary: str
@@ -311,7 +310,7 @@ def print_list(found: Sequence[dict[str, Any]], served: ServedModel | None) -> N
 
 
 def _pairs(cached: CachedModel, model: ModelDescription, served: ServedModel) -> bool:
-    """Whether a model drafts for what a verifier serves: of a folder, by its tokens alone. Raises BadHead."""
+    """Whether a model drafts for a verifier's model; of a folder, by its tokens alone. Raises BadHead."""
     if cached.path.stem == served.name:  # a target does not draft for itself
         return False
     if cached.is_folder:
@@ -319,8 +318,8 @@ def _pairs(cached: CachedModel, model: ModelDescription, served: ServedModel) ->
     return served.differs(cached.path) is None
 
 
-def known_of(cached: CachedModel, target: ModelDescription | None, served: ServedModel | None) -> str | None:
-    """What is known of a model in the cache as a drafter; None: it does not pair, or is no smaller."""
+def pairing_of(cached: CachedModel, target: ModelDescription | None, served: ServedModel | None) -> str | None:
+    """A cached model's facts as a draft model, in words; None: it does not pair, or is no smaller."""
     try:
         model = cached.described()
         if target is None:

@@ -1,1 +1,1 @@
-"""Models by name: finds the files of `user/repo:tag` on a hub, fetches them into the cache that tools share."""
+"""Models by name: finds the files of `user/repo:tag` on a hub, and fetches them into the shared cache."""

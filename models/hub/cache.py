@@ -1,4 +1,4 @@
-"""The cache that huggingface_hub and llama.cpp share: where a file of a repository lies, and whether it is whole.
+"""The cache that huggingface_hub and llama.cpp share: the paths of a repository's files, and whether they are complete.
 
 A repository's folder holds the contents by their hash (blobs/HASH), names that link to them (snapshots/COMMIT/NAME),
 and the commit of the newest listing (refs/main). Ours beside them: specpair/COMMIT.json, the listing with all sizes, so
@@ -41,15 +41,15 @@ class HubFile:
     blob: str
 
     def __post_init__(self) -> None:
-        """Raises HubError where the hub, or who wrote into the cache, names a place outside of the cache, has letters
-        in a name that terminals obey, or describes no file at all."""
+        """Raises HubError if the hub or the cache names a path outside of the cache, a name with control characters, or
+        no file."""
         named, hashed = _is_path(self.path), isinstance(self.blob, str) and _BLOB.fullmatch(self.blob)
         if not (named and hashed and type(self.size) is int and 0 <= self.size <= _LARGEST):
             path, size, blob = (repr(each)[:_TOLD] for each in (self.path, self.size, self.blob))
             raise HubError(f"a listing names the file {path} of {size} bytes with the hash {blob}: it is no listing")
 
     def hashing(self) -> Any:
-        """What computes `blob` of its content: the SHA-256 of a large file, git's hash of a small one."""
+        """The hash object for `blob`: SHA-256 for a large file, git's hash for a small one."""
         if len(self.blob) == 40:
             return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
         return hashlib.sha256()
@@ -57,7 +57,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a repository in the hub's order. `complete`: whether the hub told them; else, those in the cache."""
+    """The files of a repository in the hub's order. `complete`: whether the hub listed them; else, the cache did."""
 
     repository: str
     commit: str
@@ -90,19 +90,19 @@ class RepositoryCache:
         self.folder = cache / self._name
 
     def path(self, listing: Listing, file: HubFile) -> Path:
-        """Where a file has its name."""
+        """The path of a file by its name."""
         return self.folder / "snapshots" / listing.commit / file.path
 
     def blob(self, file: HubFile) -> Path:
-        """Where the content of a file lies."""
+        """The path of a file's content."""
         return self.folder / "blobs" / file.blob
 
     def part(self, file: HubFile) -> Path:
-        """Where a file grows while it is fetched."""
+        """The path of a partly fetched file."""
         return self.folder / "blobs" / f"{file.blob}.part"
 
     def has(self, listing: Listing, file: HubFile) -> bool:
-        """Whether a file is here with its whole size. Names it, if only its content is here."""
+        """Whether the cache has the complete file. If it has only the content, names it."""
         if _size(self.path(listing, file)) == file.size:
             return True
         if _size(self.blob(file)) != file.size:
@@ -113,7 +113,7 @@ class RepositoryCache:
         return False
 
     def name(self, listing: Listing, file: HubFile) -> None:
-        """Give a content that is here its name."""
+        """Give a cached content its name."""
         path = self.path(listing, file)
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -125,8 +125,8 @@ class RepositoryCache:
         except OSError:  # no links here: Windows without developer mode, exFAT, some network shares
             os.replace(self.blob(file), path)
 
-    def known(self) -> Listing | None:
-        """The newest listing that was kept, or else the files that other tools have fetched; None: there are none."""
+    def newest(self) -> Listing | None:
+        """The newest stored listing, or else the files that other tools have fetched; None: there are none."""
         try:
             commit = (self.folder / "refs" / "main").read_text(encoding="ascii", errors="replace").strip()
         except (FileNotFoundError, NotADirectoryError):
@@ -139,19 +139,18 @@ class RepositoryCache:
         return self._kept(self.folder / "specpair" / f"{commit}.json") or self._found(commit)
 
     def listings(self) -> Iterator[Listing]:
-        """The listings that were kept, those of models that were begun included; damaged records are left out."""
+        """All stored listings, also of partly fetched models, without damaged records."""
         yield from filter(None, map(self._kept, sorted((self.folder / "specpair").glob("*.json"))))
 
     def _kept(self, record: Path) -> Listing | None:
-        """A listing that was kept; None: it was not, or cannot be read, or is damaged."""
+        """A stored listing; None: it is missing, unreadable or damaged."""
         with suppress(OSError, ValueError, TypeError, RecursionError, HubError):
             kept = json.loads(record.read_bytes())
             return Listing(self._repository, record.stem, tuple(HubFile(*each) for each in kept))
         return None
 
     def _found(self, commit: str) -> Listing:
-        """The files of a commit that have a name here, as links to their contents or, where there are no links, as
-        the contents themselves."""
+        """The named files of a commit, as links to their contents, or as the contents on systems without links."""
         snapshot, files = self.folder / "snapshots" / commit, []
         for path in sorted(snapshot.rglob("*")):
             with suppress(OSError, HubError):
@@ -162,12 +161,12 @@ class RepositoryCache:
         return Listing(self._repository, commit, tuple(files), complete=False)
 
     def begin(self, listing: Listing) -> None:
-        """Keep a listing, by which what is begun has a name."""
+        """Store a listing, which names partly fetched files."""
         kept = [(file.path, file.size, file.blob) for file in listing.files]
         self._write(f"specpair/{listing.commit}.json", json.dumps(kept))
 
     def keep(self, listing: Listing) -> None:
-        """Keep a listing, and make it the newest one."""
+        """Store a listing as the newest one."""
         self.begin(listing)
         self._write("refs/main", listing.commit)
 
@@ -210,7 +209,7 @@ class RepositoryCache:
 
 
 def repositories_in(cache: Path) -> list[str]:
-    """The names of the repositories that a cache has a folder of. Raises OSError if it cannot be read."""
+    """The names of the repositories with a folder in a cache. Raises OSError if it cannot be read."""
     found = []
     with suppress(FileNotFoundError):
         for each in cache.iterdir():
@@ -229,7 +228,7 @@ def _size(path: Path) -> int | None:
 
 
 def _is_path(path: object) -> bool:
-    """Whether it names a file below a folder, on every system."""
+    """Whether the text is a relative path of a file, on every system."""
     if not isinstance(path, str) or _OBEYED.search(path) or "\\" in path or PureWindowsPath(path).drive:
         return False
     if len(path.encode()) > _LONGEST_PATH:

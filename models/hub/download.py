@@ -1,4 +1,4 @@
-"""Fetches a model by name into the shared cache: goes on after an interruption, and keeps only what is whole."""
+"""Fetches a model by name into the shared cache, continues after an interruption, and checks each file's hash."""
 
 import errno
 import logging
@@ -25,12 +25,12 @@ Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model
 
 
 def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Path | None:
-    """The path of a model that is in the cache whole, as `fetch_model` gives it; None: it is not.
+    """The path of a complete model in the cache, as `fetch_model` returns it; None: it is incomplete.
 
     The hub is not asked.
     """
     cached = hub.cached(name.repository)
-    known = cached.known()
+    known = cached.newest()
     if known is None or (folder and not known.complete):
         return None
     # Without the hub's own listing, a better match than those here may be on the hub.
@@ -47,7 +47,7 @@ def fetch_model(
     refresh: bool = False,
     folder: bool | None = False,
 ) -> Path:
-    """The file of a model, the first of its parts, fetched where it is not in the cache whole.
+    """The file of a model, or its first part. Fetches files that the cache lacks.
 
     `progress`: is told of bytes, now and then.
     `check`: is asked if anything is to be fetched and the disk has room for it.
@@ -87,8 +87,8 @@ def fetch_model(
 def _without(
     reason: str, error: HubError | OSError, name: ModelName, cached: RepositoryCache, folder: bool | None
 ) -> Path:
-    """What the cache has of a model, where nothing can be fetched. Raises `error` if that is nothing."""
-    known = cached.known()
+    """The cached files of a model that cannot be fetched. Raises `error` if there are none."""
+    known = cached.newest()
     found = None if known is None else _here(name, cached, known, folder)
     if found is None:
         raise error
@@ -142,7 +142,7 @@ def _fetch(
 
 @dataclass(frozen=True)
 class _File:
-    """A file that is fetched, by the one process that holds its lock. `progress`: is told the bytes that are here."""
+    """The download of a file, by the process that holds its lock. `progress`: gets the bytes so far."""
 
     file: HubFile
     listing: Listing
@@ -151,7 +151,7 @@ class _File:
     progress: Callable[[int], None]
 
     def fetch(self) -> None:
-        """Fetch the rest of the file, and give it its name. What is damaged is fetched once more. Raises HubError."""
+        """Fetch the rest of the file, and name it. Fetches a damaged file once more. Raises HubError."""
         part, right = self.cached.part(self.file), self.file.blob
         for last in (False, True):
             try:
@@ -174,7 +174,7 @@ class _File:
             _log.warning("%s; it is fetched again", wrong)
 
     def _grown(self, part: Path) -> str:
-        """Let a part grow to the whole file. Returns its hash. Tries again as long as new bytes come."""
+        """Fetch the rest of a part. Returns the file's hash. Tries again as long as new bytes come."""
         if not part.exists() or part.stat().st_size > self.file.size:
             part.write_bytes(b"")
         with open(part, "r+b") as grown:
@@ -230,7 +230,7 @@ def check_disk(missing: Sequence[HubFile], listing: Listing, cached: RepositoryC
 
 
 def instead(listing: Listing, most: float) -> str:
-    """Which of a repository's models have at most `most` bytes, the largest first, in words that other advice follows.
+    """Advice that names a repository's models of at most `most` bytes, the largest first.
 
     Empty: none has, or they have no tags to choose by.
     """

@@ -1,4 +1,4 @@
-"""Checks a GGUF model by its head: what it states against its tensors, and these against the sizes of its files.
+"""Checks a GGUF model by its head: its metadata against its tensors, and these against its files' sizes.
 
 llama.cpp refuses much by itself, but ends the process over some values, and reads beyond the end of some arrays.
 """
@@ -65,7 +65,7 @@ def read_parts(path: Path) -> list[GgufHead]:
 
 
 def check_model(name: str, heads: Sequence[GgufHead]) -> None:
-    """Raises BadHead, with the first thing that is wrong, for a model that llama.cpp should not be given.
+    """Raises BadHead, with the first fault, for a model that llama.cpp should not load.
 
     `name`: of its file. `heads`: of all of its parts.
     """
@@ -74,7 +74,7 @@ def check_model(name: str, heads: Sequence[GgufHead]) -> None:
 
 
 class _Check:
-    """Tells what is wrong. `_head`: of the first part, which has the metadata."""
+    """Yields the faults of a model. `_head`: of the first part, which has the metadata."""
 
     def __init__(self, heads: Sequence[GgufHead]) -> None:
         self._head = heads[0]
@@ -94,7 +94,7 @@ class _Check:
         return self._head.stated(key)
 
     def _most_of(self, key: str) -> int:
-        """The greatest of the values of a key, which were checked; 0: it has none."""
+        """The greatest of a key's checked values; 0: it has none."""
         value = self._stated(key)
         return max(value, default=0) if isinstance(value, list) else value or 0
 
@@ -103,7 +103,7 @@ class _Check:
         width: int = self._stated("attention.key_length") or self._most_of("embedding_length") // max(1, heads)
         return width
 
-    def _told(self, key: str, must: str) -> str:
+    def _fault(self, key: str, must: str) -> str:
         return f"its {self._architecture}.{key} is {self._stated(key)!r:.99}, and {must}"
 
     def _counts(self) -> Iterator[str]:
@@ -111,16 +111,16 @@ class _Check:
             value = self._stated(key)
             listed = value if isinstance(value, list) and key in _BY_LAYER else [] if value is None else [value]
             if not all(type(each) is int and least <= each <= most for each in listed):
-                yield self._told(key, f"must be a whole number from {least} to {most}")
+                yield self._fault(key, f"must be a whole number from {least} to {most}")
         layers = self._stated("block_count") or 0
         if layers > len(self._tensors):
-            yield self._told("block_count", f"there are {len(self._tensors)} tensors")
+            yield self._fault("block_count", f"there are {len(self._tensors)} tensors")
         if (self._stated("nextn_predict_layers") or 0) > layers:
-            yield self._told("nextn_predict_layers", f"there are {layers} blocks")
+            yield self._fault("nextn_predict_layers", f"there are {layers} blocks")
         for key in _BY_LAYER:
             value = self._stated(key)
             if isinstance(value, list) and len(value) < layers:
-                yield self._told(key, f"there are {layers} blocks")
+                yield self._fault(key, f"there are {layers} blocks")
 
     def _others(self) -> Iterator[str]:
         for key, entry in self._head.entries.items():
@@ -133,24 +133,24 @@ class _Check:
                 yield f"its {key} is {value!r:.99}, which is not of the type that it must have"
         scaling = self._stated("rope.scaling.type")
         if scaling is not None and scaling not in _SCALINGS:
-            yield self._told("rope.scaling.type", f"must be one of {', '.join(_SCALINGS)}")
+            yield self._fault("rope.scaling.type", f"must be one of {', '.join(_SCALINGS)}")
         turned, width = self._stated("rope.dimension_count"), self._head_width()
         if turned is not None:
             heads = self._most_of("attention.head_count")
             if turned % 2 or (heads and not 0 < turned <= width):
-                yield self._told("rope.dimension_count", f"must be even, above 0, and no more than a head's {width}")
+                yield self._fault("rope.dimension_count", f"must be even, above 0, and no more than a head's {width}")
             if heads and turned != width and self._architecture in _TURNED_WHOLE:
-                yield self._told("rope.dimension_count", f"must be a head's {width}")
+                yield self._fault("rope.dimension_count", f"must be a head's {width}")
 
     def _experts(self) -> Iterator[str]:
         experts, used = self._most_of("expert_count"), self._most_of("expert_used_count")
         groups, groups_used = self._most_of("expert_group_count"), self._most_of("expert_group_used_count")
         if used > experts or (experts and not used):
-            yield self._told("expert_used_count", f"there are {experts} experts")
+            yield self._fault("expert_used_count", f"there are {experts} experts")
         if groups and groups >= experts:
-            yield self._told("expert_group_count", f"there are {experts} experts")
+            yield self._fault("expert_group_count", f"there are {experts} experts")
         if groups > 1 and (experts % groups or not 0 < groups_used < groups):
-            yield self._told("expert_group_used_count", f"there are {groups} groups of {experts} experts")
+            yield self._fault("expert_group_used_count", f"there are {groups} groups of {experts} experts")
 
     def _weights(self) -> Iterator[str]:
         for tensor in self._tensors.values():
@@ -165,10 +165,10 @@ class _Check:
                 heads = heads[int(found[1]) % len(heads)] if isinstance(heads, list) and heads else heads
                 exact = self._architecture in _UNGUARDED and tensor.shape[-1:] != ((heads or 0) * self._head_width(),)
                 if heads and tensor.shape and (tensor.shape[-1] % heads or exact):
-                    yield self._told(key, f"its tensor {tensor.name!r} is {tensor.shape}")
+                    yield self._fault(key, f"its tensor {tensor.name!r} is {tensor.shape}")
             inner = self._stated("ssm.inner_size")
             if inner is not None and tensor.name.endswith(_STATES_OUT) and tensor.shape[:1] != (inner,):
-                yield self._told("ssm.inner_size", f"its tensor {tensor.name!r:.99} is {tensor.shape}")
+                yield self._fault("ssm.inner_size", f"its tensor {tensor.name!r:.99} is {tensor.shape}")
         width, tokens = self._stated("embedding_length"), self._head.get("tokenizer.ggml.tokens")
         wanted = (width, None if tokens is None else len(tokens))
         if _EMBEDDING in self._tensors:

@@ -1,4 +1,4 @@
-"""Reads the head of a GGUF file: what it states of its model, and where its tensors lie; not the weights.
+"""Reads the head of a GGUF file: its metadata and the layout of its tensors, without the weights.
 
 A head of 150,000 tokens takes a third of a second, and some 8 MB, so that a file on the hub is judged by a part of it.
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
@@ -56,12 +56,12 @@ class TensorInfo:
 
     @property
     def type_name(self) -> str:
-        """As tags name it; a question mark for a type that is not known here."""
+        """The type's name, as in tags; a question mark for an unknown type."""
         return TYPES.get(self.kind, "?")[0]
 
     @property
     def end(self) -> int:
-        """The byte of the file behind it; of a type that is not known here, that where it begins."""
+        """The offset of its end in the file; of its begin, if the type is unknown."""
         _, together, size = TYPES.get(self.kind, ("?", 1, 0))
         return self.offset + math.prod(self.shape) // together * size
 
@@ -103,12 +103,12 @@ def read_head(path: Path) -> GgufHead:
 
 
 def fetch_head(hub: Hub, listing: Listing, file: HubFile) -> GgufHead:
-    """The head of a file on the hub, of which no more is read. Raises BadHead, and what `Hub.read` raises."""
+    """The head of a file on the hub. Fetches no more of it. Raises BadHead, and the errors of `Hub.read`."""
     return _read(lambda begin, count: hub.read(listing, file, begin, count), file.size, file.path)
 
 
 def _read(read: Callable[[int, int], bytes], size: int, name: str) -> GgufHead:
-    """The head of a file of `size` bytes. `read`: gives bytes from a place on, as many as are asked for."""
+    """The head of a file of `size` bytes. `read`: takes an offset and a count, returns bytes."""
     try:
         return _Parser(read, size).head()
     except _Cut as error:
@@ -118,7 +118,7 @@ def _read(read: Callable[[int, int], bytes], size: int, name: str) -> GgufHead:
 
 
 class _Wrong(Exception):
-    """What is wrong with the bytes."""
+    """The bytes are no valid head."""
 
 
 class _Cut(_Wrong):
@@ -182,21 +182,21 @@ class _Parser:
         if kind == STRING:
             return Field(self._string(), kind)
         if kind != ARRAY:
-            return Field(self._scalar(self._known(kind)), kind)
+            return Field(self._scalar(self._format(kind)), kind)
         item, count = self._scalar(_U32), self._scalar(_U64)
         if item == STRING:
             return Field(self._strings(count), kind, item)
-        width = self._known(item).size
+        width = self._format(item).size
         self._fit(count, width, _MOST_ITEMS)
         return Field(list(struct.unpack(f"<{count}{_SCALARS[item]}", self._bytes(count * width))), kind, item)
 
-    def _known(self, kind: int) -> struct.Struct:
+    def _format(self, kind: int) -> struct.Struct:
         if kind not in _STRUCTS:
             raise _Wrong(f"it has an entry of the unknown type {kind}")
         return _STRUCTS[kind]
 
     def _strings(self, count: int) -> list[str]:
-        """The strings of an array: many thousands, so that nothing is called for each."""
+        """The strings of an array, read without a call for each of many thousands."""
         self._fit(count, 8, _MOST_ITEMS)
         length, found, first = _U64.unpack_from, list[str](), self._at
         while len(found) < count:
@@ -228,13 +228,13 @@ class _Parser:
         return self._data[begin : self._at]
 
     def _need(self, count: int) -> None:
-        """Read on, if fewer than `count` bytes are here. Raises _Wrong if the file has fewer."""
+        """Read on until `count` bytes are available. Raises _Wrong if the file has fewer."""
         self._fit(count, 1)
         if self._at + count > len(self._data):
             self._grow(self._at + count)
 
     def _grow(self, end: int) -> None:
-        """Read on, to `end` or somewhat behind it."""
+        """Read on, to `end` or a little further."""
         if end > _MOST:
             raise _Wrong(f"its head is longer than {_MOST >> 20} MiB")
         here = len(self._data)

@@ -1,4 +1,4 @@
-"""The name of a model, `user/repo` or `user/repo:tag`, and which files of a repository it means.
+"""Parses a model's name, `user/repo` or `user/repo:tag`, and chooses its files in a repository.
 
 The files are chosen as llama.cpp's `-hf` does: one name means the same to both."""
 
@@ -30,7 +30,7 @@ FURTHER = "SPECPAIR_CATALOGUE"  # the variable that names a file whose entries c
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A model on the hub. `tag`: which of the repository's models; None: its usual one."""
+    """A model on the hub. `tag`: one of the repository's models; None: its default."""
 
     repository: str
     tag: str | None = None
@@ -135,7 +135,7 @@ def with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
 
 
 def parts_of(path: str) -> list[str]:
-    """The names of all files of the model of which `path` names one: of a split one the parts, the first one first."""
+    """The names of all files of the model that `path` belongs to; of a split model, its parts in order."""
     split = _SPLIT.fullmatch(path)
     if split is None:
         return [path]
@@ -177,7 +177,7 @@ class CatalogueEntry(BaseModel, frozen=True, extra="forbid", strict=True):
     agreement: str = ""
 
     def drafts_for(self, target: str, vocabulary: str | None) -> bool:
-        """Whether it is known to draft for a target of this name, whose text tokens have this hash; None: not known."""
+        """Whether it drafts for a target with this name and this hash of its text tokens; None: unknown hash."""
         if self.vocabulary and vocabulary is not None:
             return self.vocabulary == vocabulary
         return any(fnmatchcase(target.lower(), pattern) for pattern in self.targets)
@@ -202,7 +202,7 @@ def read_catalogue(path: Path = FILE) -> list[CatalogueEntry]:
 
 
 def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
-    """The draft models of the catalogue for a target; see `CatalogueEntry.drafts_for`. A target is not its own.
+    """The draft models of the catalogue for a target; see `CatalogueEntry.drafts_for`. Leaves out the target itself.
 
     Raises BadCatalogue.
     """

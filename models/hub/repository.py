@@ -1,4 +1,4 @@
-"""Asks the hub: lists the files of a repository, and reads any range of one. Every refusal is an error of its own.
+"""The hub's client: lists the files of a repository, and reads ranges of them. Each refusal has its error class.
 
 What a hub answers is bounded: how large, how many pages, how many redirects, and where they may lead.
 """
@@ -34,14 +34,14 @@ _Result = TypeVar("_Result")
 
 
 class Patience:
-    """The pauses before a request is tried again, for as long as nothing comes of it."""
+    """The pauses before retries of a request, until it succeeds or time runs out."""
 
     def __init__(self, wait: Callable[[float], None]) -> None:
         """`wait`: waits some seconds."""
         self._wait, self._pauses, self._left = wait, iter(PAUSES), PATIENCE
 
     def after(self, error: HubError) -> None:
-        """Wait before the next request. Raises `error` where another one would be in vain, or too late."""
+        """Wait before the next request. Raises `error` if a retry cannot help, or time has run out."""
         pause = next(self._pauses, None)
         if pause is None or isinstance(error, Offline):
             raise error
@@ -64,8 +64,8 @@ class Hub:
         token: str | bool | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`endpoint`, `cache`, `token`: what to use in place of huggingface_hub's; token False: none.
-        `wait`: waits some seconds before a request is tried again.
+        """`endpoint`, `cache`, `token`: replace huggingface_hub's; token False: none. `wait`: sleeps for some seconds
+        before a retry.
 
         Raises MissingExtra.
         """
@@ -89,7 +89,7 @@ class Hub:
         return RepositoryCache(self._cache, repository)
 
     def repositories(self) -> list[str]:
-        """The names of the repositories that the cache has something of."""
+        """The names of the repositories in the cache."""
         return repositories_in(self._cache)
 
     def listing(self, repository: str) -> Listing:
@@ -132,7 +132,7 @@ class Hub:
 
     @contextmanager
     def ranges(self, listing: Listing, file: HubFile, begin: int, end: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """A context with the bytes of a file in pieces, from `begin` to before `end`, as they come.
+        """A context with the bytes of a file from `begin` to before `end`, in pieces as they arrive.
 
         Yields where the first piece begins: at 0, if the hub sends no ranges; and the pieces. Raises HubError.
         """
@@ -142,7 +142,7 @@ class Hub:
             yield begin if response.status_code == 206 else 0, response.iter_raw()
 
     def _json(self, url: str, repository: str) -> tuple[Any, str]:
-        """The answer at an API's address, and the address of what follows it; empty: nothing does."""
+        """The JSON of an API's page, and the address of the next page; empty: there is none."""
 
         def answered() -> tuple[Any, str]:
             with self._response(url, repository, {}) as response:
@@ -155,7 +155,7 @@ class Hub:
         return self._tried(answered)
 
     def _body(self, response: Any, what: str) -> bytes:
-        """All of an answer, as it was sent: what would grow when it is unpacked is not."""
+        """The whole body of an answer, without decompression."""
         held, end = bytearray(), time.monotonic() + LONGEST
         for piece in response.iter_raw():
             held += piece
@@ -175,7 +175,7 @@ class Hub:
 
     @contextmanager
     def _response(self, url: str, what: str, headers: dict[str, str]) -> Iterator[Any]:
-        """A context with the response to a GET. What fails inside of it fails as here."""
+        """A context with the response to a GET. Errors inside it become the same HubErrors."""
         if self._constants.HF_HUB_OFFLINE:
             raise Offline(f"{what} is not in the cache, and HF_HUB_OFFLINE is set: unset it, or fetch the model before")
         # Ranges count the bytes of the file. The library's own headers would tell the hub of the packages here.
@@ -203,7 +203,7 @@ class Hub:
             raise HubUnreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
 
     def _check_redirect(self, url: Any, what: str) -> None:
-        """Raises HubError if a redirect gives encryption up, or leads nearer to this machine than the hub is."""
+        """Raises HubError if a redirect drops encryption, or leads nearer to this machine than the hub is."""
         own = urlsplit(self.endpoint)
         plain = url.scheme != "https" and own.scheme == "https"
         near = _nearness(url.host, socket.AI_NUMERICHOST)  # a proxy may know names that nobody here does
@@ -233,7 +233,7 @@ class Hub:
         return HubError(f"{what}: {self.endpoint} answers {status}")
 
     def _pause(self, response: Any) -> int | None:
-        """The seconds to wait that a refusal states."""
+        """The seconds to wait that an error response states."""
         stated = response.headers.get("Retry-After", "").strip()
         with suppress(ValueError, OverflowError):
             if stated.isdecimal():
@@ -246,8 +246,8 @@ class Hub:
 
 
 def _nearness(host: str, flags: int = 0) -> int:
-    """How near a host is: 2, if it is link-local, as the services are by which clouds hand out keys; 1, if it is this
-    machine or one of a private network; 0, if it is any other, or nobody here knows its name.
+    """How near a host is: 2 for link-local hosts, such as clouds' services for keys; 1 for this machine or a private
+    network; 0 for others and unknown names.
 
     `flags`: of `socket.getaddrinfo`.
     """

@@ -59,7 +59,7 @@ SPLIT_PATTERN: Final = (
 
 
 class CorpusError(Exception):
-    """There is not enough source to train on. The message names the folder."""
+    """The folder has too little source to train on. The message names it."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
 
 
 def _progress(name: str, steps: int, say: Say) -> Callable[[int, float], None]:
-    """Says at intervals how far a stage is. Called with the steps that are done, and the loss of the last one."""
+    """Reports a stage's progress at intervals. Called with the finished steps, and the loss of the last one."""
     every, began = max(1, min(50, steps // 4)), time.monotonic()
 
     def report(done: int, loss: float) -> None:

@@ -20,6 +20,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
     Custom,
     DrafterError,
+    DraftingPolicy,
     DraftModel,
     Finished,
     Lookup,
@@ -38,6 +39,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from specpair.protocol.errors import PromptTooLong
+from specpair.speculation.policy.draft_length import DraftLength
 from tests.drafter_client.support import Held, Scenario, Verifier, plain, serving
 from tests.paths import ROOT
 from tests.waiting import no_thread_left, until
@@ -68,6 +70,26 @@ def _expected(options: Options, prompt: str = PROMPT) -> list[int]:
     return plain(ScriptedBackend(Script(seed=1)), _ids(prompt), options.max_tokens, options.sampling)
 
 
+class Two(DraftLength):
+    def __init__(self, fixed: int | None, max_drafts: int) -> None:
+        super().__init__(2, max_drafts)
+
+
+class InTwos(DraftingPolicy):
+    draft_length = Two
+
+
+@pytest.mark.parametrize("policy", [InTwos, f"{__name__}:InTwos"], ids=["class", "name"])
+def test_policy_of_the_user_s_own_decides_the_draft_length(
+    verifier: Verifier, policy: type[DraftingPolicy] | str
+) -> None:
+    options = Options(max_tokens=40, lockstep=True, lookup=False)
+    with Pair(verifier.url, TOY, policy=policy) as pair:
+        last = pair.generate(PROMPT, options).read()
+    assert last.token_ids == _expected(options)
+    assert last.stats.drafted == 2 * last.stats.rounds > 20
+
+
 @EACH_SOURCE
 @pytest.mark.parametrize("options", [Options(max_tokens=40), SAMPLED], ids=["greedy", "sampled"])
 def test_text_equals_target_alone_with_any_source(verifier: Verifier, source: Source, options: Options) -> None:
@@ -95,7 +117,7 @@ def test_target_alone_needs_no_draft_source(verifier: Verifier) -> None:
 @pytest.mark.parametrize(
     ("prompt", "complaint"),
     [
-        ([], "the prompt is empty, as the model reads it"),
+        ([], "the model reads the prompt as empty"),
         ([97, 258], "the prompt holds 258, which is no token id of the target: its ids are 0 to 257"),
         ([-1], "the prompt holds -1, which is no token id"),
     ],
@@ -132,6 +154,8 @@ def test_errors_at_the_start_have_types(verifier: Verifier) -> None:
     for wrong in too_few:
         with pytest.raises(BadOption, match=r"must be at least 1, got 0"):
             Pair(verifier.url, Lookup(), **wrong)
+    with pytest.raises(BadOption, match=r"policy: tests\.paths has no Nobody, which the drafting policy"):
+        Pair(verifier.url, Lookup(), policy="tests.paths:Nobody")
 
 
 WAYS: dict[str, Callable[[Pair], None]] = {}

@@ -49,7 +49,7 @@ def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
 def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     flags = [f"--draft-model={DEFAULT_DRAFT}", "--kv-type=q8_0", "--mmap=no", "--threads=2", "--deterministic=yes"]
     settings, _ = from_flags(flags, {})
-    assert settings.drafts and settings.draft_slots_beside(3) == 3 and settings.draft_slots_beside(16) == 8
+    assert settings.drafts and settings.draft_slots_for(3) == 3 and settings.draft_slots_for(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
     assert settings.draft_options(16, 2048) == replace(expected, weights=FASTEST)
     assert settings.load_options().weights == STORED, "those of the target are the text's"

@@ -191,6 +191,6 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
     assert given == [
         ["port", "9000", "variable VERIFIER_PORT"],
         ["slots", "3", "flag --slots"],
-        ["threads", "2", f"{file} [verifier] threads"],
         ["api_key", "(set)", "variable VERIFIER_API_KEY"],
+        ["threads", "2", f"{file} [verifier] threads"],
     ]

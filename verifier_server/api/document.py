@@ -34,7 +34,7 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 
 
 def _refine(found: dict[str, Json]) -> None:
-    """Add the checks of the verifier's own messages that are made in code."""
+    """Add the checks of the verifier's messages that only code makes."""
     for name in ("PrefillRequest", "GenerateRequest"):
         found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
         found[name]["properties"]["max_tokens"]["description"] += _CAPPED

@@ -1,4 +1,4 @@
-"""`GET /events`: what the verifier does, as server-sent events, for those who may see it."""
+"""`GET /events`: server-sent events about the verifier, for callers with the right to them."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -43,7 +43,7 @@ class EngineLoad(EventMessage):
 
 
 class VerifierState(EventMessage):
-    """Whether the verifier takes texts, and how full it is: the first event, and again whenever it has changed."""
+    """Whether the verifier takes texts, and its load. Sent first, and after each change."""
 
     status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
     reason: Annotated[str | None, Field(description="Why it has failed, or what it waits for.")]
@@ -88,7 +88,7 @@ class SessionsMessage(EventMessage):
 
 
 class PassesMessage(EventMessage):
-    """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
+    """The passes since the last such event. A reader more than 512 passes behind misses the oldest."""
 
     passes: Annotated[list[PassMessage], Field(description="In the order in which they ended.")]
 
@@ -104,8 +104,7 @@ class LiveEvents:
         self._service, self._began_at = service, round(time.time(), 3)
 
     async def watch_verifier(self, request: Request) -> Response:
-        """What the verifier does, as it happens: its state, sessions, passes and the keys' usage. No text and no token
-        is told.
+        """Live events: the verifier's state, sessions, passes and the keys' usage, without texts and tokens.
 
         A key sees its own sessions and usage, an admin's key those of all keys. Without keys, ids of sessions are not
         told, since an id gives access. The stream ends with the service, and when the key is no longer taken.
@@ -132,7 +131,7 @@ class LiveEvents:
             # Passes are written without models of them, since there may be a thousand in a second.
             if passes := [each for each in came if isinstance(each, PassMessage)]:
                 events += event_bytes(to_json({"passes": passes}), "passes")
-            ended = self._told([each for each in came if isinstance(each, Session)], caller)
+            ended = self._visible([each for each in came if isinstance(each, Session)], caller)
             if ended.sessions:
                 events += message_event(ended, "ended")
             yield events or COMMENT
@@ -160,10 +159,10 @@ class LiveEvents:
     def _held(self, caller: Caller) -> SessionsMessage:
         held = self._service.sessions.all()
         held.sort(key=lambda each: (each.finish_reason is not None, -each.lease.number))
-        return self._told(held, caller)
+        return self._visible(held, caller)
 
-    def _told(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
-        """Those of `sessions` that the caller may see."""
+    def _visible(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
+        """The `sessions` that the caller may see."""
         models = self._service.loader.models
         if models is None:
             return SessionsMessage(sessions=[], more=0)

@@ -1,4 +1,4 @@
-"""The verifier as a source of texts for OpenAI's endpoints: the target alone, or server-side drafting if it can."""
+"""Texts for OpenAI's endpoints, by the target alone or with server-side drafting."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -128,6 +128,6 @@ OPERATIONS = (*_OWN, *TEXTS, *STATE, *LIVE)
 def add_to(
     app: FastAPI, state: StateEndpoints, live_endpoints: LiveEvents, openai_endpoints: Endpoints, source: TextSource
 ) -> None:
-    """Register every endpoint. `source`: of the texts of OpenAI's endpoints."""
+    """Register every endpoint. `source`: generates the texts of OpenAI's endpoints."""
     operation.add_to(app, (*_OWN, *STATE, *LIVE), state, live_endpoints)
     text_operations.add_to(app, TEXTS, openai_endpoints, source)

@@ -137,7 +137,7 @@ async def list_sessions(request: Request) -> Response:
 
 
 async def get_session(request: Request) -> Response:
-    """One session. While `/prefill` reads a long prompt, it says how far that is."""
+    """One session. While `/prefill` reads a long prompt, its progress."""
     service, caller = admitted(request)
     session = service.session(request.path_params["session_id"], caller)
     return _json(_info(service, session, session.id))
@@ -181,7 +181,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
 
 
 def _number(request: Request, field: str, what: str) -> int | None:
-    """The whole number `field` of the query, or None if it is missing. Raises InvalidRequest, which calls it `what`."""
+    """The whole number `field` of the query, or None if it is missing. Raises InvalidRequest; `what` names it there."""
     given = request.query_params.get(field)
     if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
         raise InvalidRequest.at(field, f"{given[:20]!r} is not a {what}")

@@ -1,4 +1,4 @@
-"""Replies of several parts: a session's committed tokens as server-sent events, a whole text at once or in parts."""
+"""Streams of a session's committed tokens, and whole texts as JSON or as server-sent events."""
 
 import asyncio
 import codecs

@@ -1,1 +1,1 @@
-"""Engines behind one port: ours over a backend (thread, scheduler, KV slots), and those over vLLM and SGLang."""
+"""Engines with one interface: ours over a backend (thread, scheduler, KV slots), and those over vLLM and SGLang."""

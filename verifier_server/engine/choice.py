@@ -1,10 +1,10 @@
-"""Which engine runs a model, the target's or the one that drafts for it: its name checked, and the engine loaded."""
+"""Checks the names of the target's and the draft model's engines, and loads the target's engine."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from backends.registry import SHOWN, known, listed, load
+from backends.registry import SHOWN, has_engine, listed, load
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.extras import installing
@@ -19,17 +19,17 @@ ENGINES = (*SHOWN, *TOKEN_ENGINES)  # as the help lists them
 
 
 def check_target(name: str) -> None:
-    """Raise ValueError for a name that no engine has."""
-    if not known(name) and name not in TOKEN_ENGINES:
+    """Raise ValueError if no engine has this name."""
+    if not has_engine(name) and name not in TOKEN_ENGINES:
         raise ValueError(f"backend: {name!r} is unknown, choose one of {', '.join((*listed(), *TOKEN_ENGINES))}")
 
 
 def check_draft(name: str) -> None:
-    """Raise ValueError for a name that no engine has that can draft."""
+    """Raise ValueError if no engine that can draft has this name."""
     choice = f"choose one of {', '.join((*listed(), NGRAM))}"
     if name in TOKEN_ENGINES:
         raise ValueError(f"draft_backend: {name} gives no logits to draft with: {choice}")
-    if name != NGRAM and not known(name):
+    if name != NGRAM and not has_engine(name):
         raise ValueError(f"draft_backend: {name!r} is unknown, {choice}")
 
 

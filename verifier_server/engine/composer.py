@@ -1,4 +1,4 @@
-"""Composes the next pass: its sessions and their order, what it feeds for each, and which may lose their slots.
+"""Composes the next pass: its sessions, their order, the tokens fed for each, and the slots taken for them.
 
 Verify requests come first, in order of arrival. Then come prompts (and texts whose slot was taken), the least recently
 served first and together at most one chunk. Then come self-continuation steps. A client's request that arrived while a
@@ -31,7 +31,7 @@ _PATIENCE = 8  # passes without prefill after which waiting prompts go first
 
 @dataclass(slots=True)
 class BatchItem:
-    """What a pass does for one session, whose waiting requests it may answer. The backend gets its `Entry` only."""
+    """One session's share of a pass. The pass may answer its waiting requests. The backend gets its `Entry` only."""
 
     sequence: SequenceState
     run: Request | None  # the request whose draft tokens are judged; None: a self-continuation step
@@ -61,7 +61,7 @@ class BatchPlan:
         return sum(len(entry.tokens) for entry in self.batch)
 
     def top_logits_specs(self, vocabulary_size: int) -> list[TopLogitsSpec]:
-        """For each entry: which top logits of its rows suffice to sample the target's token.
+        """For each entry: the top logits of its rows that suffice to sample the target's token.
 
         Logit processors and log probabilities need every row whole. The strategies probabilistic and threshold, and
         explained decisions, need some: these are fetched later, one for each draft token that is judged. Top logits as
@@ -143,7 +143,7 @@ class Composer:
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
             (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
-        self._leave_out_what_does_not_pay(verifies, len(continuing))
+        self._drop_costly_drafts(verifies, len(continuing))
         prompts_first = bool(prompts) and self._left_out >= _PATIENCE
         if prompts_first:
             self._add_prompts(plan, prompts, shared)
@@ -169,8 +169,8 @@ class Composer:
         runs = (part.run for part in plan.parts if part.run is not None and not part.run.admitted)
         return any(run.since < self.chunk_over for run in runs)
 
-    def _leave_out_what_does_not_pay(self, parts: list[BatchItem], others: int) -> None:
-        """Judge those draft tokens of sessions that share a pass which bring the most tokens per second together.
+    def _drop_costly_drafts(self, parts: list[BatchItem], others: int) -> None:
+        """Judge only the draft tokens that bring the most tokens per second to all sessions of a shared pass.
 
         Only where their chances are known, as with server-side drafting, and where the text does not depend on it.
         `others`: sessions in the pass beside those of `parts`.
@@ -222,8 +222,8 @@ class Composer:
         plan.holds_chunk = fed > 0
 
     def _begin(self, session: Session, room: int) -> None:
-        """Commit the tokens that alone can begin the text, if its prompt is read to the end now: they are read with it,
-        and take no pass of their own. `room`: tokens that the pass has for them.
+        """If this pass ends the prompt, commit the forced tokens after it, which it then reads, too. `room`: of the
+        pass.
         """
         unread = self._slots.unread(session) + session.pending
         if unread > room or len(session.tokens) > session.prompt_len or self._backend.even_width is not None:
@@ -232,8 +232,8 @@ class Composer:
             session.commit_forced(to_end=False)
 
     def _judged_now(self, fresh: Draft, sequence: SequenceState, shared: bool) -> Draft:
-        """What of the new draft tokens of `sequence` the next pass may judge. A tree is cut from its end, as a chain
-        is: each token stands behind the one that it follows. Each takes a place in the slot, also at one position."""
+        """The new draft tokens of `sequence` that the next pass may judge. A tree is cut from its end, since parents
+        stand before children. Each token takes a cell of the slot."""
         backend, session = self._backend, sequence.session
         most = backend.context_length - len(session.tokens)
         if shared or session.strategy not in DRAFTER_INVARIANT:
@@ -262,7 +262,7 @@ class Composer:
         return sequence.due_by + min(self._pass_time.at(slot.held), SILENCE) < self._kept_at
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
-        """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.
+        """`waiting`, without one session that has had its turn, if another session can get a slot only from it.
 
         At most one session per pass gives up its slot so, and it is left out of this pass: it cannot take the slot
         straight back.

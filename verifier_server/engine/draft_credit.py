@@ -1,4 +1,4 @@
-"""Draft credit: limits how many draft tokens of a session a pass judges, by how many earlier ones were accepted.
+"""Draft credit: limits the draft tokens that a pass judges for a session, by its earlier acceptance.
 
 In a pass that sessions share, each draft token delays all of them. So a judged draft token costs its session credit,
 and an accepted one earns more. A drafter with an acceptance rate of 1/4 is never limited; one that sends random ids

@@ -1,4 +1,4 @@
-"""The engine thread: takes in requests, runs one forward pass after another, and sleeps while there is none to run."""
+"""The engine thread: takes requests, runs one forward pass after another, and sleeps while none is due."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
 
 def died_of(error: Exception) -> str:
-    """The failure of an engine that `error`, which no engine raises on purpose, has ended."""
+    """The failure of an engine that the unexpected `error` has ended."""
     why = one_line(f"{type(error).__name__}: {first_line(error)}"[:_MOST_WHY])
     return f"the engine died: {why}: see the verifier's log, and restart it"
 
@@ -194,7 +194,7 @@ class Engine:
 
 
 def with_logits(backend: Backend, settings: Any) -> LoadedEngine:
-    """The engine over a backend, which times the passes, and closes it if that fails. `settings`: of the verifier."""
+    """The engine over a backend, with its passes timed. A failure closes it. `settings`: of the verifier."""
     with ExitStack() as on_failure:
         on_failure.callback(backend.close)
         pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))

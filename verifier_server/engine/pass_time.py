@@ -61,7 +61,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> CostByWidth:
 
 
 def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: Sequence[float]) -> CostByWidth:
-    """`pass_times`, which `pass_cost` found, followed by those of the wider passes that sessions share.
+    """`pass_times` from `pass_cost`, followed by the times of the wider passes that sessions share.
 
     These are measured as the narrow ones, each twice, up to the widest that the engine takes and for which half a
     second suffices, if it takes in proportion to its tokens.
@@ -96,7 +96,7 @@ def prefill_chunk(pass_times: Sequence[float]) -> int:
 
 
 def _possible(widths: Sequence[int], backend: Backend) -> list[int]:
-    """Those of the widths that the engine takes, and can take back."""
+    """The widths that the engine can run and roll back."""
     most = min(backend.max_batch_tokens, backend.context_length - 1)
     if backend.max_rollback is not None:
         most = min(most, backend.max_rollback)

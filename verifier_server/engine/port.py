@@ -1,4 +1,4 @@
-"""The port of an engine that commits tokens: what the service asks of it and what it tells, whatever runs the model.
+"""The interface between the service and an engine that commits tokens, whatever runs the model.
 
 `Engine` is one that has logits: a thread with a scheduler and a `Backend`. An engine that commits tokens by itself
 stands behind the same port.
@@ -21,13 +21,13 @@ AWAY_WAIT = 2  # seconds after which a request is worth another try while what a
 
 
 class EngineObserver:
-    """Is told what the engine does. This one ignores it.
+    """Receives the engine's events. This class ignores them.
 
     The engine's thread makes the calls and waits for them, so they have to be fast. Times are in seconds.
     """
 
     def waited(self, seconds: float) -> None:
-        """A request had its first pass so long after it was queued."""
+        """A request waited so long in the queue for its first pass."""
 
     def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
         """A pass over `tokens` tokens of `sessions` sessions ended.
@@ -51,7 +51,7 @@ class EngineObserver:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What an engine holds at a moment."""
+    """An engine's load at a moment."""
 
     waiting: int  # requests that wait for a pass
     running: int  # requests that the pass under way may answer
@@ -66,7 +66,7 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine serves, and what it can hold. Fixed once it is loaded."""
+    """The model and the capacity of a loaded engine. Fixed."""
 
     name: str  # of the engine
     model_name: str
@@ -86,7 +86,7 @@ class EngineInfo:
 
     @classmethod
     def of(cls, backend: Backend, max_drafts: int) -> "EngineInfo":
-        """Of an engine that has logits."""
+        """The info of an engine over a backend."""
         same = ["name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template"]
         same += ["devices", "takes_trees", "max_leaves", "max_nodes"]
         return cls(max_drafts=max_drafts, **{name: getattr(backend, name) for name in same})
@@ -104,26 +104,26 @@ class TokenEngine(Protocol):
 
     @property
     def ended(self) -> SpecPairError | None:
-        """The error that answers requests once no more tokens are committed; None while they are."""
+        """The error that answers requests once the engine has ended; None while it commits tokens."""
 
     @property
     def state(self) -> EngineState:
-        """What it holds now."""
+        """The engine's load now."""
 
     def submit(self, *requests: Request) -> None:
-        """Queue requests, which can share a pass. Errors, Overloaded included, are given to `done` of the request."""
+        """Queue requests, which can share a pass. `done` of each request gets errors, Overloaded included."""
 
     def forget(self, session: Session) -> None:
-        """Free what is held for a removed session, and fail its waiting requests."""
+        """Free the KV cache of a removed session, and fail its waiting requests."""
 
     def replace(self, old: Session, new: Session) -> None:
-        """Remove `old`; `new` gets what is held for it, with the prefix of tokens that both share."""
+        """Remove `old`; `new` gets its KV cache, with the prefix of tokens that both share."""
 
     def is_resident(self, session: Session) -> bool:
-        """Whether the KV cache of `session` is held."""
+        """Whether the engine holds the KV cache of `session`."""
 
     def prompt_progress(self, session: Session) -> PromptProgress | None:
-        """How much of the session's prompt is read; None: all of it."""
+        """How many tokens of the session's prompt are read; None: all."""
 
     def shut_down(self) -> None:
         """Commit nothing more, and answer waiting requests with ShuttingDown."""
@@ -132,11 +132,11 @@ class TokenEngine(Protocol):
         """Shut down, wait for the end, and free the model."""
 
     def check_integrity(self) -> None:
-        """Raise an error if what it holds does not fit together."""
+        """Raise an error if the engine's state is inconsistent."""
 
 
 class Serving(NamedTuple):
-    """What an engine is given when it begins to serve. Times are in seconds."""
+    """Arguments of an engine that begins to serve. Times are in seconds."""
 
     info: EngineInfo  # with the names and the chat template by which it serves
     clock: Callable[[], float]

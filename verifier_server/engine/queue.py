@@ -20,7 +20,7 @@ class Queue:
     """Known sessions and their waiting requests. Times in seconds."""
 
     def __init__(self, max_drafts: int, max_queue: int, *, trees: bool = False) -> None:
-        """`trees`: whether drafts that are trees are judged as such; else of each its likeliest chain is."""
+        """`trees`: whether the engine judges draft trees; else it judges the likeliest chain of each."""
         self._max_drafts, self._max_queue, self._trees = max_drafts, max_queue, trees
         self._most_of_client = share_of_one_client(max_queue)
         self._sequences: dict[Session, SequenceState] = {}
@@ -74,7 +74,7 @@ class Queue:
         self._turns.had_turn(sequence)
 
     def check_room(self, request: Request, room_in: Callable[[list[SequenceState]], float]) -> None:
-        """Raise Overloaded if `request` may not wait, too. Drops cancelled requests to make room.
+        """Raise Overloaded if the queue has no room for `request`. Drops cancelled requests first.
 
         `room_in`: roughly how many seconds it takes until a request of one of these sessions is answered.
         """
@@ -87,8 +87,7 @@ class Queue:
             raise Overloaded(f"{why}: try again later", retry_after=retry_after(room_in(blocking)))
 
     def _overload(self, session: Session) -> tuple[list[SequenceState], str] | None:
-        """Why no more requests of `session` may wait: first a request of one of the given sessions must be answered.
-        None: another one may."""
+        """Why no more requests of `session` may wait, and the sessions that block: one needs an answer."""
         sequence, client = self._sequences.get(session), session.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             return [sequence], f"{len(sequence.requests)} requests of session {session.id} are already waiting"

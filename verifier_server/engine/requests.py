@@ -1,4 +1,4 @@
-"""A verify request on its way through the engine, and its answer.
+"""A verify request in the engine, and its answer.
 
 The position rule is one comparison that makes retries, stale drafts and overlapping drafts all safe. A verify request
 states `position`, the number of tokens that the client KNOWS to be committed, and carries its whole draft from there
@@ -38,7 +38,7 @@ class Answer:
 
     @property
     def round(self) -> Round | None:
-        """The pass of the request itself; None: there was none."""
+        """The pass that ran for this request; None: none did."""
         return last_round(self.details.sources) if self.judged or self.forward else None
 
     @property
@@ -57,7 +57,7 @@ OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A verify request, checked, that waits for its answer. `done` is called once with it, from the engine's thread.
+    """A checked verify request that waits. The engine's thread calls `done` once, with the answer.
 
     With `until_end`, the target decodes the session to its end, and `done` is called after every pass. All times are in
     seconds.
@@ -135,7 +135,7 @@ class Request:
 
 
 def check_number(fresh: int, max_drafts: int) -> None:
-    """Raise TooManyDrafts if a request has `fresh` new draft tokens, and that is more than `max_drafts`."""
+    """Raise TooManyDrafts if the `fresh` new draft tokens of a request exceed `max_drafts`."""
     if fresh > max_drafts:
         raise TooManyDrafts(
             f"{fresh} new draft tokens: this verifier judges at most {max_drafts} at once", limit=max_drafts
@@ -143,7 +143,7 @@ def check_number(fresh: int, max_drafts: int) -> None:
 
 
 def check_position(total: int, prompt_len: int, position: int) -> None:
-    """Raise PositionInsidePrompt or PositionBeyondCommitted for a position at which no response can begin.
+    """Raise PositionInsidePrompt or PositionBeyondCommitted if no response can begin at `position`.
 
     `total` tokens are committed, of which the first `prompt_len` are the prompt. Both errors carry `total`.
     """

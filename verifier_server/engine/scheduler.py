@@ -196,7 +196,7 @@ class Scheduler:
             raise Inconsistent("; ".join(faults))
 
     def _due(self, continuing: list[SequenceState], now: float) -> list[SequenceState]:
-        """Which of `continuing` get a pass now that has self-continuation steps only; sets `wake_at` if none.
+        """The `continuing` sessions whose self-continuation steps run now; sets `wake_at` if there are none.
 
         All of them do, as soon as one of them expects no request within half the time of the pass.
         """
@@ -207,7 +207,7 @@ class Scheduler:
         return []
 
     def _waits_for(self, others: list[SequenceState], ready: list[SequenceState], now: float) -> bool:
-        """Whether the pass that the sessions `ready` could have now waits for requests of `others`, until `wake_at`."""
+        """Whether the pass of the `ready` sessions waits for requests of `others`, until `wake_at`."""
         expected = [
             sequence.arrivals.latest
             for sequence in others
@@ -254,7 +254,7 @@ class Scheduler:
         session.notify()
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
-        """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
+        """Fail the requests of `parts`, and free their slots, whose content is unknown."""
         for part in parts:
             extra = {"session_id": part.sequence.session.id}
             told = error if isinstance(error, InvalidRequest) else EngineError(f"the engine failed: {error}")
@@ -265,6 +265,6 @@ class Scheduler:
             self._queue.fail(part.sequence, waiting, told)
 
     def _room_in(self, blocking: list[SequenceState]) -> float:
-        """Roughly how many seconds it takes until a request of one of `blocking` is answered, so another may wait."""
+        """Estimated seconds until the engine answers a request of one of `blocking`, so that another may queue."""
         running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
         return running + self._pass_time.at(self._composer.width(blocking))

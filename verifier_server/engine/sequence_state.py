@@ -1,4 +1,4 @@
-"""A session as the scheduler sees it: its waiting requests, when the next one is due, what a pass would feed for it."""
+"""A session's state in the scheduler: its waiting requests, and the estimate of when the next one arrives."""
 
 from collections import deque
 from collections.abc import Hashable, Iterable
@@ -14,7 +14,7 @@ _REMEMBERED = 8  # how many of the latest gaps are kept
 
 
 class _Gaps:
-    """The latest gaps, in seconds. A single outlier at either end counts for nothing."""
+    """The latest gaps, in seconds. One outlier at either end is ignored."""
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=_REMEMBERED)
@@ -28,13 +28,13 @@ class _Gaps:
         self._sorted = sorted(self._latest)
 
     def pop(self) -> None:
-        """Forget the last one."""
+        """Forget the latest gap."""
         self._latest.pop()
         self._sorted = sorted(self._latest)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The second shortest and the second longest; the shortest and the longest of fewer than five."""
+        """The second shortest and second longest gap; of fewer than five, the shortest and the longest."""
         inner = (len(self._sorted) - 1) // 4
         return self._sorted[inner], self._sorted[-1 - inner]
 
@@ -101,7 +101,7 @@ class ArrivalEstimator:
 
     @property
     def _gaps(self) -> _Gaps:
-        """Those behind answers like the last one."""
+        """The gaps after answers like the last one."""
         return self._whole if self._stated is None else self._beyond
 
 
@@ -145,12 +145,12 @@ class SequenceState:
 
     @property
     def client(self) -> Hashable:
-        """The client for whose share of the queue the session counts; None if it has none."""
+        """The client whose share of the queue the session uses; None if it has none."""
         return self.session.client
 
     @property
     def due_by(self) -> float:
-        """When the next request should have arrived, in seconds; if that is unknown, when something last came of it."""
+        """The time by which the next request should arrive; if unknown, the time of the session's last activity."""
         latest = self.arrivals.latest
         return max(self.heard, self.committed_at or 0.0) if latest is None else latest
 
@@ -168,7 +168,7 @@ class SequenceState:
     def tell(
         self, observer: EngineObserver, tokens: int, judged: int, accepted: int, target_decoded: bool, now: float
     ) -> None:
-        """Count what a pass that ended at `now` has committed to the session, and tell `observer`."""
+        """Report to `observer` the tokens that a pass, ended at `now`, has committed to the session."""
         session, before, self.committed_at = self.session, self.committed_at, now
         queued = now if self.queued is None else self.queued
         session.drafted += judged
@@ -199,7 +199,7 @@ class SequenceState:
         return run, [request for request in self.requests if run.fresh.contains(request.fresh)]
 
     def may_continue(self, unread: int) -> bool:
-        """Whether the session may self-continue, provided no request waits and its client was heard of lately.
+        """Whether the session may self-continue, if no request waits and its client was active lately.
 
         Its slot must hold all that comes before the pending tokens, so that none is `unread`: a session without a slot
         (also after a failed pass) would take one from another session and prefill its text again, though no client has
@@ -215,7 +215,7 @@ class SequenceState:
         )
 
     def blocked_until(self, now: float, half_pass: float) -> float | None:
-        """Until when no pass may start for a self-continuation step, because a request is expected; None: one may.
+        """Until when a self-continuation step must wait for an expected request; None: the step may start.
 
         `half_pass`: half the time of a pass over one token. All times are in seconds.
         """

@@ -39,7 +39,7 @@ class Slot:
 
 
 class SlotPool:
-    """The slots of one backend. Used by the engine's thread only, except what is said to be thread-safe."""
+    """The slots of one backend. Used by the engine's thread only, except methods marked as thread-safe."""
 
     def __init__(self, backend: Backend, most_kept: int | None = None, *, one_scope: bool = False) -> None:
         """`most_kept`: tokens of ended texts that are kept; None: as many as the slots hold.
@@ -71,7 +71,7 @@ class SlotPool:
 
     @property
     def kept_tokens(self) -> int:
-        """How many of these are of texts that have ended. Thread-safe."""
+        """How many tokens of ended texts the slots hold. Thread-safe."""
         return self._kept.tokens
 
     def held(self, session: Session) -> int:
@@ -80,7 +80,7 @@ class SlotPool:
         return 0 if slot is None else slot.held
 
     def unread(self, session: Session) -> int:
-        """How many tokens before the pending ones its slot lacks: 0 unless there is something to prefill."""
+        """How many tokens before the pending ones its slot lacks, and a prefill must read."""
         return max(0, len(session.tokens) - session.pending - self.held(session))
 
     def available(self, may_lose: Callable[[Session], bool]) -> int:
@@ -124,14 +124,13 @@ class SlotPool:
         return victim
 
     def _victim(self, may_lose: Callable[[Session], bool]) -> Session | None:
-        """The least recently used session that `may_lose` its slot, which it loses now."""
+        """The least recently used session that `may_lose` its slot. Counts the eviction."""
         victim = next(filter(may_lose, self._slots), None)
         self.evictions += victim is not None and victim.finish_reason is None
         return victim
 
     def replace(self, owner: Session, session: Session) -> None:
-        """Give the slot of `owner` to `session`, which has none and goes on with its text: all that both share stays in
-        the slot."""
+        """Give the slot of `owner` to `session`, which continues its text. The shared prefix stays in the slot."""
         slot = self._slots.pop(owner)
         common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
         stays = common >= SHARED_AT_LEAST and pays_to_cut(self._backend, slot.number, common)
@@ -183,8 +182,8 @@ class SlotPool:
         slot.held = self._backend.length(slot.number)
 
     def keep(self, session: Session, entry: Entry, path: Sequence[int]) -> int:
-        """Keep what was accepted of the tree of `entry`, which a pass fed to the slot of `session`. Return how many of
-        the accepted tokens the slot lacks: the next pass reads them again, as the engine needs it.
+        """Keep the accepted path of the tree of `entry` in the slot of `session`. Return how many of its tokens the
+        next pass must read again.
 
         `path`: as in `Backend.keep`.
         """
@@ -224,7 +223,7 @@ class SlotPool:
             target.held = best
 
     def _scope(self, session: Session) -> Hashable:
-        """What a session's texts may be shared within."""
+        """The scope within which sessions share prefixes."""
         return None if self._one_scope else session.scope
 
     def check(self) -> Iterable[str]:

@@ -1,1 +1,1 @@
-"""What the service does for requests: prompts, verifies, whole texts with and without server-side drafting."""
+"""Request handling of the service: prompts, verifies, and texts with or without server-side drafting."""

@@ -52,11 +52,11 @@ class SharedDraftModel:
 
     @property
     def looks_up(self) -> bool:
-        """Whether drafts are looked up in the text, without a model."""
+        """Whether drafts come from lookup in the text, without a model."""
         return self._shared is None
 
     def shares_device_with(self, target: EngineInfo) -> bool:
-        """Whether its passes and those of the target need the same CPU cores or device, so that each slows the other.
+        """Whether draft and target passes use the same CPU cores or device, and so slow each other.
 
         Two models that both run elsewhere than on the CPU count as sharing a device.
         """
@@ -81,8 +81,7 @@ class SharedDraftModel:
 
     @contextmanager
     def drafter(self, spec: TextSpec, prompt: Sequence[int] = (), scope: Hashable = None) -> Iterator[Drafter]:
-        """A drafter for one text while the block runs. It begins with what an ended text of the same scope has left of
-        the prompt.
+        """A context with a drafter for one text, which reuses the KV cache of an ended text of this scope.
 
         Raises CacheFull for more than `slots` at once.
         """
@@ -159,5 +158,5 @@ def load_draft_model(
 
 
 def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> SharedDraftModel:
-    """Drafts that are looked up, without a model. Arguments as for `load_draft_model`."""
-    return SharedDraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)
+    """Drafting by lookup, without a model. Arguments as for `load_draft_model`."""
+    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target.vocabulary.size, clock)

@@ -1,4 +1,4 @@
-"""The way to the engine: hands it requests, awaits the answers, counts them for keys, drops those of lost clients."""
+"""Sends requests to the engine, awaits answers, counts them for keys, and drops requests of lost clients."""
 
 import asyncio
 from collections import deque
@@ -143,7 +143,7 @@ class Accounting:
         self._accounts = accounts
 
     def answered(self, session: Session, answer: Answer) -> None:
-        """Count what has happened in `session` up to an answer. Each answer is to be told once."""
+        """Count the tokens of `session` up to an answer. Call it once per answer."""
         ran = answer.round
         self._count(session, answer.total_tokens, answer.judged, 0 if ran is None else ran.accepted)
 

@@ -1,4 +1,4 @@
-"""One text of server-side drafting: prefilled, drafted and verified to its end, in rounds with others or by itself."""
+"""One text of server-side drafting, written from its prefill to its end, alone or in rounds with other texts."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ class DraftCounts(RoundCounts):
 
 @dataclass(eq=False, slots=True)
 class FusedText:
-    """One text. Used by one thread, which waits while those of the rounds write it, except `cancel`."""
+    """One text. Used by its thread, which waits while the round thread writes it; `cancel` by the event loop."""
 
     engine: TokenEngine
     draft: SharedDraftModel
@@ -118,7 +118,7 @@ class FusedText:
 
     @property
     def _scope(self) -> tuple[str, str]:
-        """What earlier texts are looked up within, whatever else keys share."""
+        """The scope within which earlier texts are looked up."""
         return self.session.lease.owner, self.session.spec.cache_salt
 
     def _tell(self, result: Answer | SpecPairError) -> None:
@@ -254,7 +254,7 @@ class FusedText:
             self._tell(self._taken(answer))
 
     def _taken(self, answer: Answer) -> Answer:
-        """An answer that is reported next, with the times of the text so far."""
+        """An answer to report next, with the text's times so far."""
         self.position = answer.position + len(answer.tokens)
         self._queue += answer.queue
         self._forward += answer.forward

@@ -25,7 +25,7 @@ Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its a
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class GenerationTask:
-    """A text to generate, or being generated."""
+    """A text before or during its generation."""
 
     engine: TokenEngine
     session: Session
@@ -153,7 +153,7 @@ class Generator:
             text.leave()
 
     def forget(self, session: Session) -> None:
-        """Remove a session whose id was made here, unless a later request has used the id."""
+        """Remove a session with a generated id, unless a later request has used the id."""
         if not session.lease.named:
             self._sessions.discard(session)
 

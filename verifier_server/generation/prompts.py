@@ -118,7 +118,7 @@ def _encoded(info: EngineInfo, field: str, texts: Sequence[str], encode: Callabl
 
 
 async def in_thread(length: int, encode: Callable[[], list[int]]) -> list[int]:
-    """What `encode` makes of a text of `length` characters; of a long one in a thread, as that takes milliseconds."""
+    """Run `encode` for a text of `length` characters, a long one in a thread, since encoding it takes milliseconds."""
     return encode() if length <= _LONG_TEXT else await asyncio.to_thread(encode)
 
 

@@ -1,4 +1,4 @@
-"""What a round of several texts does: for which of them the draft model drafts on, and what of it the target judges.
+"""Decides in a round of several texts which texts to draft for, and which draft tokens the target judges.
 
 A round is some draft passes, each for several texts, and a pass of the target for all of them. Draft passes before the
 target's keep all texts waiting, those that gain nothing by them, too. So a draft pass pays where the chances of its
@@ -38,7 +38,7 @@ _DEBT, _SAVED, _REST, _LONGEST_REST = 2.0, 4.0, 32, 512
 
 
 class PassCosts:
-    """Seconds of passes. Widths are in tokens, all texts together."""
+    """Seconds of passes by width: the tokens of all texts."""
 
     def __init__(self, pass_times: Sequence[float], step_time: float) -> None:
         """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
@@ -51,24 +51,24 @@ class PassCosts:
         self.forget_draft()
 
     def forget_draft(self) -> None:
-        """Forget what draft passes took: one that was disturbed must not keep others from being tried."""
+        """Forget the times of draft passes, so that one slow pass does not stop drafting for ever."""
         self._draft = Curve()
         if self._step_time > 0.0:
             self._draft.learn(0, self._step_time)
 
     @property
     def target_times(self) -> CostByWidth:
-        """Of the target's passes over 1, 2, … tokens; empty while they are unknown."""
+        """Seconds of target passes over 1, 2, … tokens; empty while unknown."""
         if self._times is None:
             self._times = CostByWidth((width, self._target.at(width - 1)) for width in _LISTED)
         return self._times
 
     def target(self, tokens: int) -> float:
-        """Of a pass of the target."""
+        """Seconds of a target pass."""
         return self.target_times.at(tokens)
 
     def draft(self, tokens: int) -> float:
-        """Of a pass of the draft model."""
+        """Seconds of a draft pass."""
         return self._draft.at(tokens - 1)
 
     def target_ran(self, tokens: int, seconds: float) -> None:
@@ -77,14 +77,14 @@ class PassCosts:
         self._times = None
 
     def draft_ran(self, tokens: int, seconds: float) -> None:
-        """Learn from a pass of the draft model. What disturbs one only ever lengthens it."""
+        """Learn from a draft pass. Disturbances can only lengthen it."""
         expected = self.draft(tokens)
         self._draft.learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
 
 
 @dataclass(eq=False, slots=True)
 class RoundText:
-    """A text that is drafted for and judged in rounds."""
+    """A text that is drafted and verified in rounds."""
 
     text: CommittedText
     acceptance: AcceptanceModel  # which it may share with other texts
@@ -105,7 +105,7 @@ class RoundText:
         return min(self.limit - len(self.text.known) - 1, self.max_drafts)
 
     def look(self, worth: float) -> None:
-        """See what is drafted by now. `worth`: of the time of a draft step, in chance: see `CommittedText.look_up`."""
+        """Update the draft by lookup. `worth`: a draft step's time as a probability, see `CommittedText.look_up`."""
         self.acceptance.recent = self.recent
         if self.text.lookups:
             self.text.look_up(self.room, (), always=not self.drafts, worth=worth)
@@ -114,7 +114,7 @@ class RoundText:
 
     @property
     def tip(self) -> TreeNode | None:
-        """The node behind which the draft model would draft next; None: it drafts no further."""
+        """The node after which the draft model drafts next; None: it drafts no further."""
         node = self.text.tip(self.path)
         if len(self.path) >= min(self.room, MAX_AUTO) or not self.text.tree.is_open(node):
             return None
@@ -122,11 +122,11 @@ class RoundText:
 
     @property
     def unread(self) -> int:
-        """Roughly how many tokens a draft pass feeds for it: what came without draft tokens has to be read first."""
+        """Roughly how many tokens a draft pass feeds for it, including tokens that the draft model has not read yet."""
         return 1 if self.path else 1 + self.text.untested
 
     def draft(self, count: int) -> Draft:
-        """The first `count` tokens of the path as a draft that tells their chances."""
+        """The first `count` tokens of the path as a draft with their probabilities."""
         tokens = (
             each._replace(chance=both / before if before > 0.0 else 0.0)
             for each, (before, both) in zip(draft_of(self.path[:count], False), pairwise(self.chances), strict=False)
@@ -142,7 +142,7 @@ class RoundText:
         return new
 
     def grow(self, node: TreeNode, proposal: Proposal) -> None:
-        """Take in what the draft model proposes behind `node`."""
+        """Add the draft model's proposals after `node`."""
         self.acceptance.recent = self.recent
         self.text.grow(node, proposal)
 
@@ -159,8 +159,8 @@ class RoundPolicy:
         self._tried = 0  # rounds since a draft was made for a trial
 
     def rate(self, texts: Sequence[RoundText]) -> float:
-        """Tokens per second of these texts in the best rounds of which draft and pass take turns, or in rounds like the
-        last ones if that is more."""
+        """Tokens per second of these texts: in the best rounds that draft, then verify, or in the latest if these are
+        faster."""
         costs, count = self.costs, len(texts)
         if not costs.target_times:
             return 0.0
@@ -181,8 +181,8 @@ class RoundPolicy:
             return [len(each) for each in made]
         return worth_judging(made, len(texts), len(texts), self.costs.target_times)
 
-    def before(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
-        """For which texts a draft pass should run before the pass of the target; empty: that should begin.
+    def before_target(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
+        """The texts of a draft pass that should run before the target pass; empty: start the target pass.
 
         `judged`: as for `judged`.
         """
@@ -194,8 +194,8 @@ class RoundPolicy:
             each.drafts = each in chosen or len(each.path) > 0
         return chosen
 
-    def beside(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
-        """For which texts a draft pass should run while the target runs one.
+    def during_target(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
+        """The texts of a draft pass that should run during the target pass.
 
         `width`: tokens of that pass.
         `left`: until that pass should end.
@@ -217,7 +217,7 @@ class RoundPolicy:
         return self._worth([each for each in likely if len(each.path) > len(each.sent)], texts, width, left)
 
     def _trial(self, texts: Sequence[RoundText]) -> list[RoundText]:
-        """The texts for which one token is drafted although no draft pays, to see whether it would be accepted."""
+        """The texts to draft one token for although no draft pays, to measure its acceptance."""
         untested = [each for each in texts if not each.path and each.tip and each.text.untested >= _SHADOW]
         if untested and not self.overlaps:  # it keeps all texts waiting, with what the draft model has to read for it
             untested = [min(untested, key=lambda each: each.unread)]
@@ -230,7 +230,7 @@ class RoundPolicy:
     def _worth(
         self, deeper: Iterable[RoundText], texts: Sequence[RoundText], width: int, left: float
     ) -> list[RoundText]:
-        """Those of `deeper` for which a draft pass is worth the tokens of all texts that it delays.
+        """The texts of `deeper` whose draft pass gains more tokens than its delay costs all texts.
 
         `texts`: all of them.
         `width`: tokens of the target's pass without it.
@@ -256,7 +256,8 @@ class RoundPolicy:
         return ranked[:chosen]
 
     def over(self, texts: int, tokens: int, seconds: float, drafted: bool) -> None:
-        """Take in a round of `texts` texts that brought `tokens` tokens, from the end of the one before to its own."""
+        """Learn from a round of `texts` texts that committed `tokens` tokens in `seconds`, from end to end of
+        rounds."""
         self._tried += 1
         if self._resting or not self.costs.target_times or seconds <= 0.0:
             self._resting = max(0, self._resting - 1)

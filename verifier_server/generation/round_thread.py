@@ -31,7 +31,7 @@ class _Stopped(Exception):
 
 @dataclass(eq=False, slots=True)
 class RoundMember:
-    """A text of the rounds, with what drafts for it and who wants its answers."""
+    """A text of the rounds, with its drafter and the receiver of its answers."""
 
     text: RoundText
     engine: TokenEngine
@@ -68,7 +68,7 @@ class RoundThread:
             raise member.error
 
     def open(self, engine: TokenEngine, request: Request) -> None:
-        """Submit a prefill with the next pass: in one of its own, the texts would have to wait for it."""
+        """Submit a prefill with the next pass, so that the other texts do not wait for a separate one."""
         self._calls.put(partial(self._opening.append, (engine, request)))
 
     def cancel(self, member: RoundMember) -> None:
@@ -190,7 +190,7 @@ class RoundThread:
             self._end(member, member.error)
 
     def _tell(self) -> None:
-        """Report answers, after what is due was begun."""
+        """Report answers, after the pass that is due has begun."""
         untold, self._untold = self._untold, []
         for member, answer, draft in untold:
             member.report(answer, draft)
@@ -198,7 +198,7 @@ class RoundThread:
             self._deliver()
 
     def _end(self, member: RoundMember, error: BaseException | None) -> None:
-        """`member` is no member any more."""
+        """Remove `member` from the rounds."""
         if not member.over.is_set():
             if member.request is not None:
                 member.request.cancelled = True

@@ -1,4 +1,4 @@
-"""The rounds of the texts that a server drafts for: which draft pass or target's pass is due, after each event.
+"""Rounds of server-side drafting: after each event, says which draft pass or target pass is due.
 
 It has no engine, no thread and no clock: who runs the passes asks for the next one after every event. Seconds.
 """
@@ -18,7 +18,7 @@ _LATE = 0.5  # passes of the target after the first answers of a round, after wh
 
 @dataclass(frozen=True, slots=True)
 class DraftPass:
-    """A pass of the draft model: a token behind each of `nodes`, of which there is one for each of `texts`."""
+    """A pass of the draft model: proposes tokens after each of `nodes`, one for each of `texts`."""
 
     texts: Sequence[RoundText]
     nodes: Sequence[TreeNode]
@@ -34,7 +34,7 @@ class TargetPass:
 
     @property
     def plain(self) -> bool:
-        """Whether it judges no draft tokens. Then the one behind it may begin before anybody asks for it."""
+        """Whether the pass judges no draft tokens. Then the next pass may begin before a request for it."""
         return not any(self.drafts)
 
 
@@ -56,7 +56,7 @@ class Rounds:
         self._round_began: float | None = None  # when the last round was over; None: texts have come since
 
     def join(self, text: RoundText) -> None:
-        """Take in a text, which can be drafted for and judged from now on."""
+        """Add a text to the next rounds."""
         self._texts[text] = None
         self._round_began = None
 
@@ -68,7 +68,7 @@ class Rounds:
         self._round_began = None
 
     def drafted(self, proposals: Sequence[Proposal], read: int, began: float, now: float) -> None:
-        """Take in the proposals of the draft pass that ended, one for each node. `read`: tokens that it read."""
+        """Apply the proposals of the finished draft pass, one for each node. `read`: tokens that it read."""
         ran, self._drafting = self._drafting, None
         assert ran is not None
         if self._timed:
@@ -79,11 +79,11 @@ class Rounds:
             text.grow(node, proposal)
 
     def failed(self) -> None:
-        """The draft pass under way has failed. Its texts are forgotten by whoever runs it."""
+        """Note that the draft pass failed. Its caller removes the texts."""
         self._drafting = None
 
     def answered(self, text: RoundText, answer: Answer, now: float) -> list[int]:
-        """Take in an answer of the target; returns the tokens that are new."""
+        """Apply an answer of the target; returns the new tokens."""
         new = text.commit(answer.position, answer.tokens)
         self._unlearnt[text.acceptance] = None
         self._brought += len(new)
@@ -99,7 +99,7 @@ class Rounds:
         return new
 
     def _over(self, now: float) -> None:
-        """The round is over."""
+        """End the round."""
         if self._round_began is not None and self._undisturbed:
             seconds = now - self._round_began - self._reading
             self._policy.over(len(self._texts), self._brought, seconds, self._drafted)
@@ -108,7 +108,7 @@ class Rounds:
 
     @property
     def wake_at(self) -> float | None:
-        """When to ask again if nothing happens before; None: only then."""
+        """When to call `next` again without an event; None: only after an event."""
         if self._answered_at is None or self._drafting is not None:
             return None
         return self._answered_at + _LATE * self._costs.target(1)
@@ -121,26 +121,26 @@ class Rounds:
         if self._drafting is not None or self._answered_at is not None:
             return None
         if self._awaited:
-            return self._beside(now)
+            return self._draft_during_target(now)
         ready = [each for each in self._texts if each not in self._judging]
         return self._round(ready, now) if ready else None
 
-    def _beside(self, now: float) -> DraftPass | None:
-        """What is drafted while the target's pass runs. First, what the last one brought is learnt."""
+    def _draft_during_target(self, now: float) -> DraftPass | None:
+        """The draft pass to run during the target pass. First learns from the last round."""
         for acceptance in self._unlearnt:
             acceptance.fit()
         self._unlearnt = {}
         texts = [each for each in self._texts if each in self._awaited]
         self._look(texts)
         left = max(0.0, self._began + self._costs.target(self._width) - now)
-        draft = self._begin(self._policy.beside(texts, self._width, left))
+        draft = self._begin(self._policy.during_target(texts, self._width, left))
         self._timed = self._timed and (draft is None or self._policy.overlaps)
         return draft
 
     def _round(self, texts: Sequence[RoundText], now: float) -> DraftPass | TargetPass:
         self._look(texts)
         judged = self._policy.judged(texts)
-        draft = self._begin(self._policy.before(texts, judged))
+        draft = self._begin(self._policy.before_target(texts, judged))
         if draft is not None:
             return draft
         drafts = [each.draft(count) for each, count in zip(texts, judged, strict=True)]

@@ -37,7 +37,7 @@ class FairPool:
         self._turns = FairTurns[tuple[Hashable, Callable[[], None]]](itemgetter(0))
 
     def submit(self, client: Hashable, do: Callable[[], None]) -> None:
-        """Have a thread call `do` when it is the turn of `client`."""
+        """Have a thread call `do` in the turn of `client`."""
         work = client, do
         with self._lock:
             self._turns.arrived(work)

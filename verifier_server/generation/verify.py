@@ -1,4 +1,4 @@
-"""Checks `/verify` requests, single and in batches, against their sessions, and has the engine judge their drafts."""
+"""Checks `/verify` requests against their sessions, and has the engine judge the drafts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ def _move_cursor(request: messages.VerifyRequest, session: Session, answer: Answ
 
 
 def _parents(sent: Sequence[int], drafts: Sequence[int], strategy: Strategy) -> Sequence[int]:
-    """The `draft_parents` of a verify request with these draft tokens: for each, how many before it its parent stands.
+    """The `draft_parents` of a verify request: for each draft token, the distance back to its parent.
 
     Raises InvalidRequest that names the item and what is wrong with it.
     """

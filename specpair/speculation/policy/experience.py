@@ -11,16 +11,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 
 _KINDS = 16  # most kinds of texts that are remembered
+
+
+class DraftingPolicy:
+    """The classes whose objects decide what is drafted. A subclass replaces one of them (docs/research.md).
+
+    Each text has an object of each. They are called from one thread at a time, and copied from text to text.
+    """
+
+    draft_length: ClassVar[type[DraftLength]] = DraftLength  # how many draft tokens a request has
+    latencies: ClassVar[type[LatencyModel]] = LatencyModel  # what a draft step, a verifier pass and a round trip take
+    acceptance: ClassVar[type[AcceptanceModel]] = AcceptanceModel  # the chance that a draft token is accepted
 
 
 class Estimates(NamedTuple):
@@ -33,7 +45,8 @@ class Estimates(NamedTuple):
 class Experience:
     """The estimates of the texts of one drafter and one verifier. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: type[DraftingPolicy] = DraftingPolicy) -> None:
+        self.policy = policy
         self._lock = threading.Lock()
         self._latencies: LatencyModel | None = None
         # By strategy, threshold and sampling, the latest last: how draft tokens fare differs between these.
@@ -49,11 +62,12 @@ class Experience:
         """
         kind = spec.strategy, spec.threshold, replace(spec.sampling, seed=0)
         with self._lock:
-            latencies = LatencyModel(pass_times) if self._latencies is None else self._latencies.for_another_text()
+            times = self._latencies
+            latencies = self.policy.latencies(pass_times) if times is None else times.for_another_text()
             known = self._acceptance.get(kind)
             acceptance = self._together.get(kind) if together else None
             if acceptance is None:
-                acceptance = AcceptanceModel() if known is None else known.for_another_text()
+                acceptance = self.policy.acceptance() if known is None else known.for_another_text()
             if together:
                 self._together[kind] = acceptance
         try:

@@ -33,7 +33,7 @@ from backends.torch import follower_team  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
 from backends.torch.cache import SlotCache  # noqa: E402
 from backends.torch.follower_team import Team  # noqa: E402
-from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
+from backends.torch.tensor_parallel import LeaderShard  # noqa: E402
 
 pytestmark = [
     pytest.mark.engine("torch"),
@@ -53,9 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def spread(
     folder: Path, compiler: str | None = None, has_top_logits: bool = False, **changes: Any
-) -> Iterator[LeadingPart]:
+) -> Iterator[LeaderShard]:
     options = replace(OPTIONS, model=folder, **changes)
-    with closing(LeadingPart(options, compiler=compiler, has_top_logits=has_top_logits)) as backend:
+    with closing(LeaderShard(options, compiler=compiler, has_top_logits=has_top_logits)) as backend:
         yield backend
 
 

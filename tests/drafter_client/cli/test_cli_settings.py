@@ -59,6 +59,7 @@ OF_ONE_RUN = {
     *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths"),
 }
 # Three values of each setting, for flag, variable and file.
+POLICY = "specpair.speculation.policy.experience"
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "verifier": ("http://a", "http://b", "http://c"),
     "api_key": ("k1", "k2", "k3"),
@@ -79,6 +80,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "regex": ("a", "b", "c"),
     "grammar_after": ("a", "b", "c"),
     "draft_corpus": (str(DEFAULT_TARGET.parent), __file__, str(DEFAULT_DRAFT)),
+    "policy": ("drafter_client:DraftingPolicy", f"{POLICY}:DraftingPolicy", "drafter_client:DraftingPolicy"),
     "draft_model": (str(DEFAULT_TARGET), __file__, str(DEFAULT_DRAFT.parent / "README.md")),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),

@@ -36,26 +36,26 @@ def policy(step: float, *, overlaps: bool = False) -> RoundPolicy:
 
 def test_a_draft_pass_is_for_the_texts_whose_draft_tokens_are_accepted() -> None:
     good, bad, other = given = texts(0.9, 0.1, 0.8)
-    assert set(policy(0.1).before(given, [0, 0, 0])) == {good, other}
+    assert set(policy(0.1).before_target(given, [0, 0, 0])) == {good, other}
     assert bad.drafts is False and good.drafts is True
 
 
 def test_a_draft_pass_for_one_of_many_texts_keeps_all_of_them_waiting() -> None:
     one_of_many, all_of_many = texts(0.9, *[0.1] * 7), texts(*[0.9] * 8)
-    assert policy(0.2).before(texts(0.9), [0]) != []
-    assert policy(0.2).before(one_of_many, [0] * 8) == []
-    assert policy(0.1).before(all_of_many, [0] * 8) == all_of_many
+    assert policy(0.2).before_target(texts(0.9), [0]) != []
+    assert policy(0.2).before_target(one_of_many, [0] * 8) == []
+    assert policy(0.1).before_target(all_of_many, [0] * 8) == all_of_many
 
 
 def test_a_draft_pass_that_takes_as_long_as_one_of_the_target_does_not_pay() -> None:
-    assert policy(1.0).before(texts(0.9, 0.9), [0, 0]) == []
+    assert policy(1.0).before_target(texts(0.9, 0.9), [0, 0]) == []
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_beside_a_pass_of_the_target_is_drafted_if_that_slows_nothing(overlaps: bool) -> None:
     given = texts(0.9, 0.8)
-    assert policy(0.2, overlaps=overlaps).beside(given, 2, STEP) == (given if overlaps else [])
-    assert policy(0.2, overlaps=overlaps).beside(given, 2, 0.05 * STEP) == [], "it would be over too late"
+    assert policy(0.2, overlaps=overlaps).during_target(given, 2, STEP) == (given if overlaps else [])
+    assert policy(0.2, overlaps=overlaps).during_target(given, 2, 0.05 * STEP) == [], "it would be over too late"
 
 
 def test_after_rounds_that_lost_nothing_is_drafted_for_longer_and_longer() -> None:
@@ -63,10 +63,10 @@ def test_after_rounds_that_lost_nothing_is_drafted_for_longer_and_longer() -> No
 
     def rests() -> int:
         """Loses until nothing is drafted; returns for how many rounds."""
-        while lasting.before(given, [0]):
+        while lasting.before_target(given, [0]):
             lasting.over(1, 1, 2.0 * STEP, drafted=True)
         rounds = 0
-        while not lasting.before(given, [0]):
+        while not lasting.before_target(given, [0]):
             lasting.over(1, 1, STEP, drafted=False)
             rounds += 1
         return rounds
@@ -101,6 +101,6 @@ def test_rounds_are_planned_by_any_times_that_were_measured(
     assert found == sorted(found) and found[0] > 0.0
     judged = planned.judged(given_texts)
     assert judged == [0, 0, 0], "nothing is drafted yet"
-    assert set(planned.before(given_texts, judged)) <= set(given_texts)
-    assert set(planned.beside(given_texts, unread, found[0])) <= set(given_texts)
+    assert set(planned.before_target(given_texts, judged)) <= set(given_texts)
+    assert set(planned.during_target(given_texts, unread, found[0])) <= set(given_texts)
     assert 0.0 <= planned.rate(given_texts) < float("inf")

@@ -1,1 +1,1 @@
-"""Engines over a core that decodes by itself: what such engines share, whatever the core is."""
+"""Engine over a core that runs its own steps, shared by vLLM and SGLang."""

@@ -1,4 +1,4 @@
-"""What an engine asks of a core that decodes by itself: texts by name, up to where each may go, what steps gave.
+"""The interface of a core that runs its own steps, and the values that the engine and the core exchange.
 
 A core runs in an event loop in a thread of its own.
 """
@@ -19,33 +19,33 @@ T = TypeVar("T")
 
 
 class CoreRequest(NamedTuple):
-    """Up to where a core may decode a text, and what it is to judge. Plain values: vLLM's are sent to its processes."""
+    """How far a core may decode a text, and the draft to judge. Plain values, which vLLM's processes can receive."""
 
     position: int  # where the draft begins
     draft: list[int] | None  # token ids; None: none is to be judged
     free: int  # the text may be decoded without a draft until it has this many tokens
 
     def wants_step(self, tokens: Any, total: int) -> bool:
-        """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""
+        """Whether the core should run another step for a text of `total` tokens. `tokens`: gives a slice of them."""
         return total < self.free or (self.draft is not None and self._rest(tokens, total) is not None)
 
     def tail(self, tokens: Any, total: int) -> list[int]:
-        """What of the draft is to be judged behind `total` tokens."""
+        """The draft tokens to judge after the first `total` tokens."""
         return self._rest(tokens, total) or []
 
     def decodes(self, total: int) -> bool:
-        """Whether the next step for a text of `total` tokens is one without a draft, whatever the tokens are."""
+        """Whether the next step after `total` tokens has no draft, whatever the tokens are."""
         return self.draft is None and total < self.free
 
     def _rest(self, tokens: Any, total: int) -> list[int] | None:
-        """What of the draft goes beyond the tokens; None: the core need not judge it."""
+        """The draft tokens beyond the text's tokens; None: the core need not judge any."""
         if total < self.position:
             return None
         return rest_of_chain(self.draft or [], tokens[self.position : total])
 
 
 class CoreStep(NamedTuple):
-    """What a step did for a text, beside the tokens that it gave."""
+    """What a step did for a text, without its tokens."""
 
     draft: list[int]  # draft tokens that it judged
     fed: int  # tokens that it read
@@ -55,7 +55,7 @@ class CoreStep(NamedTuple):
 
 
 class CoreOutput(NamedTuple):
-    """What a step gave for a text."""
+    """The output of a step for a text."""
 
     name: str
     tokens: list[int]  # committed
@@ -67,34 +67,34 @@ class CoreOutput(NamedTuple):
 
 
 class CoreLost(Exception):
-    """The core is gone for good; the message says what to do."""
+    """The core has failed and will not return; the message says what to do."""
 
 
-class CoreAway(Exception):
+class CoreUnreachable(Exception):
     """The core does not answer, may come back by itself, and has forgotten all texts. The message says what is away."""
 
 
 class Core(Protocol):
-    """Decodes texts by itself, as far as it is allowed to, and judges drafts. Used in one event loop."""
+    """Decodes texts up to the limits of their requests, and judges drafts. Used in one event loop."""
 
     async def begin(self, name: str, session: Session, salt: str, wanted: CoreRequest) -> None:
-        """Take in a text. Those of the same `salt` share what they begin with. Raises CoreLost."""
+        """Begin a text. Texts with the same `salt` share their prefixes. Raises CoreLost."""
 
     async def update(self, name: str, wanted: CoreRequest) -> None:
-        """Say anew what is wanted of a text; nothing happens if it has ended. Raises CoreLost."""
+        """Replace the request for a text; nothing happens if the text has ended. Raises CoreLost."""
 
     async def forget(self, names: Sequence[str]) -> None:
         """Stop texts, and free their KV cache. Raises CoreLost."""
 
     async def outputs(self) -> list[CoreOutput]:
-        """What the next step gave. Raises CoreLost. Raises CoreAway once; the next call returns when it is back."""
+        """The next step's outputs. Raises CoreLost, and CoreUnreachable once; the next call waits for the core."""
 
     async def close(self) -> None:
-        """Give up what it holds."""
+        """Free all resources."""
 
 
 class LoopThread:
-    """Runs from when it is made until `stop`."""
+    """A thread with an event loop, from its creation until `stop`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -106,7 +106,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def stop(self) -> None:
-        """Cancel what runs, and end the thread."""
+        """Cancel all running tasks, and end the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
@@ -115,10 +115,10 @@ class LoopThread:
             runner.get_loop().run_forever()
 
 
-def wanted_of(
+def core_request(
     sequence: SequenceState, now: float, half_pass: float, max_drafts: int
 ) -> tuple[CoreRequest, float | None]:
-    """What is wanted of a text now, and after how many seconds that has to be thought over; None: never.
+    """The request to the core for a text now, and the seconds until it must be decided again; None: never.
 
     `half_pass`: half the time of a pass over one token, in seconds.
     `max_drafts`: draft tokens that the core judges at once.
@@ -139,8 +139,8 @@ def wanted_of(
     return CoreRequest(0, None, free), again
 
 
-def asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
-    """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
+def step_request(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
+    """The request for which a step ran: it judged its draft, or decoded without one. None: for no request."""
     for request in sequence.requests:
         fresh = request.fresh.ids
         if (fresh[: len(judged)] == list(judged)) if judged else not fresh:

@@ -1,4 +1,4 @@
-"""The engine over a core: commits the tokens that the core gives, and tells the core what is wanted of each text.
+"""The engine over a core: commits the core's tokens, and sends the core a request for each text.
 
 The core decodes by itself as far as it is allowed to. So self-continuation and whole texts are the core's own decoding,
 and drafts are judged in its steps. All work is in one event loop, in a thread of its own.
@@ -20,13 +20,13 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
 from verifier_server.engine.cores.core import (
     Core,
-    CoreAway,
     CoreLost,
     CoreOutput,
     CoreRequest,
+    CoreUnreachable,
     LoopThread,
-    asked_for,
-    wanted_of,
+    core_request,
+    step_request,
 )
 from verifier_server.engine.engine import SHUTTING_DOWN, died_of
 from verifier_server.engine.pass_time import PassTime
@@ -41,7 +41,7 @@ _log = logging.getLogger("specpair.engine")
 
 @dataclass(eq=False, slots=True)
 class _Text:
-    """A text that the core knows."""
+    """A text in the core."""
 
     name: str
     wanted: CoreRequest
@@ -122,7 +122,7 @@ class CoreEngine:
         self._call(partial(self._forget, session))
 
     def replace(self, old: Session, new: Session) -> None:
-        """Remove `old`. What `new` begins with is in the core's cache."""
+        """Remove `old`. The core's cache holds the prefix of `new`."""
 
         def take_over() -> None:
             self._queue.inherit(old, new)
@@ -134,7 +134,7 @@ class CoreEngine:
         return session in self._texts
 
     def prompt_progress(self, session: Session) -> PromptProgress | None:
-        """The core does not tell how far it is: all or nothing."""
+        """0 or the whole prompt: the core reports no progress."""
         read = session.finish_reason is not None or len(session.tokens) > session.decided_from
         return None if read else PromptProgress(0, session.prompt_len)
 
@@ -165,7 +165,7 @@ class CoreEngine:
             raise RuntimeError("; ".join(found))
 
     def _call(self, call: Callable[[], object]) -> None:
-        """Have the loop's thread make `call`, in the order of the calls."""
+        """Have the loop's thread make `call`. Calls keep their order."""
         self._loop.loop.call_soon_threadsafe(self._make, call)
 
     def _make(self, call: Callable[[], object]) -> None:
@@ -174,7 +174,7 @@ class CoreEngine:
 
     @contextmanager
     def _fatal(self) -> Iterator[None]:
-        """What the block raises ends the engine."""
+        """An error in the block ends the engine."""
         try:
             yield
         except CoreLost as error:
@@ -205,11 +205,11 @@ class CoreEngine:
         self._deliver()
 
     def _tell(self, sequence: SequenceState, now: float) -> None:
-        """Tell the core what is wanted of a text, if that changes what the core does."""
+        """Send the core a new request for a text, if that changes what the core does."""
         session, text = sequence.session, self._texts.get(sequence.session)
         if session.finish_reason is not None or session.gone or (text is None and not sequence.requests):
             return
-        wanted, again = wanted_of(sequence, now, self._pass_time.at(1) / 2, self.info.max_drafts)
+        wanted, again = core_request(sequence, now, self._pass_time.at(1) / 2, self.info.max_drafts)
         if text is None:
             text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wanted)
             self._sessions[text.name] = session
@@ -248,7 +248,7 @@ class CoreEngine:
             while True:
                 try:
                     outputs = await self.core.outputs()
-                except CoreAway as error:  # it has forgotten the texts; their sessions stay
+                except CoreUnreachable as error:  # it has forgotten the texts; their sessions stay
                     self.away = str(error)
                     _log.error("%s: waiting until it is back", error)
                     for session in list(self._texts):
@@ -291,7 +291,7 @@ class CoreEngine:
         self._deliver()
 
     def _take(self, sequence: SequenceState, output: CoreOutput, now: float) -> None:
-        """Commit what a step gave for a text, and answer the requests that it answers."""
+        """Commit a step's output for a text, and answer the requests that it completes."""
         session = sequence.session
         if output.cached is not None and session.cached is None:
             session.cached = output.cached
@@ -310,7 +310,7 @@ class CoreEngine:
         session, step, tokens = sequence.session, output.step, output.tokens
         accepts = session.strategy is not Strategy.GREEDY
         accepted = [accepts and at < len(step.draft) and token == step.draft[at] for at, token in enumerate(tokens)]
-        run = asked_for(sequence, step.draft)
+        run = step_request(sequence, step.draft)
         if run is not None:
             if run.started is None:
                 run.started = max(run.submitted, now - step.seconds)  # it may have come while the step ran

@@ -1,4 +1,4 @@
-"""How an engine over a core is loaded: texts tell what drafts change and how long steps take, then it can serve."""
+"""Loads an engine over a core: checks that drafts do not change texts, and times steps."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -23,7 +23,7 @@ _TIME_LIMIT = 4.0  # seconds of steps after which no further round is timed
 
 
 def refuse_scheduling(settings: Any, called: str) -> None:
-    """Raise ModelLoadError for settings of our scheduler, which the core named `called` does without."""
+    """Raise ModelLoadError for settings of our scheduler, which the core named `called` replaces."""
     for name in ("prefill_chunk", "keep_tokens"):
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise ModelLoadError(f"{name}: {called} decides that by itself, leave it out", name)
@@ -50,7 +50,7 @@ def loaded_engine(
 
 
 class CoreProbe:
-    """Runs texts, one at a time."""
+    """Runs texts on a core, one at a time, to check and time it."""
 
     def __init__(self, core: Core, info: EngineInfo, called: str) -> None:
         """`called`: the core's name in errors."""
@@ -77,7 +77,7 @@ class CoreProbe:
             )
 
     async def pass_times(self) -> CostByWidth:
-        """The least seconds of steps over 1, 2, … tokens of a text."""
+        """Minimum seconds of steps over 1, 2, … tokens of a text."""
         widths = [width for width in _WIDTHS if width <= self._info.max_drafts + 1]
         ids = timing_ids(self._info.vocabulary.size, max(widths))
         session = self._session(_MOST_ROUNDS * len(widths) * (max(widths) + 1))

@@ -1,1 +1,1 @@
-"""SGLang as a verifier: a core over a running SGLang server, which is asked over its REST interface."""
+"""SGLang as the target's engine: a core over the REST interface of a running SGLang server."""

@@ -1,4 +1,4 @@
-"""The REST interface of a running SGLang server, as far as it is used."""
+"""A client of the REST interface of a running SGLang server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Unreachable(Exception):
 
 
 class Refusal(Exception):
-    """SGLang answers, and will not do what it is asked for. The message begins with the `setting` at fault."""
+    """SGLang answers, but refuses the request. The message begins with the `setting` at fault."""
 
     def __init__(self, setting: str, reason: str) -> None:
         super().__init__(f"{setting}: {reason}")
@@ -38,7 +38,7 @@ class Refusal(Exception):
 
 
 class PassPrompt(NamedTuple):
-    """What a pass goes on from. `ids`: the whole text so far. Texts of one `salt` share what they begin with."""
+    """The prompt of a pass. `ids`: the whole text so far. Texts with one `salt` share their prefixes."""
 
     ids: Sequence[int]
     salt: str
@@ -50,7 +50,7 @@ class PassPrompt(NamedTuple):
 
 
 class SglangApi:
-    """Used in one event loop, but for its making. Raises Unreachable where nothing else is said.
+    """The client. All but its creation runs in one event loop. Its methods raise Unreachable.
 
     A connection that is given up while it is made would stay open, until its memory is freed (anyio 4). So what is
     given up is closed once the server has begun to reply.
@@ -68,19 +68,19 @@ class SglangApi:
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
-        """Whether it serves texts; False while it loads its model. Raises Refusal."""
+        """Whether the server is ready; False while it loads its model. Raises Refusal."""
         status, _ = await self._exchange("GET", "/health", seconds=_HEALTH)
         if status < 500 and status != 200:
             raise Refusal("sglang_url", f"{self.url}/health is answered with HTTP {status}: is it another server?")
         return status == 200
 
     async def server(self) -> Mapping[str, Any]:
-        """How the server was started, and its version. Raises Refusal."""
-        return await self._told("/server_info")
+        """The server's arguments and version. Raises Refusal."""
+        return await self._object("/server_info")
 
     async def model(self) -> Mapping[str, Any]:
-        """Which model it serves. Raises Refusal."""
-        return await self._told("/model_info")
+        """The served model. Raises Refusal."""
+        return await self._object("/model_info")
 
     async def judge(self, prompt: PassPrompt, start: int) -> Judged:
         """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and UnusableReply."""
@@ -88,13 +88,13 @@ class SglangApi:
         return judged(reply, prompt.ids, start, self.vocabulary_size)
 
     async def decode(self, prompt: PassPrompt, most: int, ends: Sequence[int]) -> AsyncGenerator[StreamChunk, None]:
-        """Decode up to `most` tokens, and none behind one of `ends`. Raises SpecPairError and UnusableReply."""
+        """Decode up to `most` tokens, and stop after one of `ends`. Raises SpecPairError and UnusableReply."""
         until = {"stop_token_ids": list(ends)} if ends else {"ignore_eos": True}
         body = self._asking(prompt, most, **until) | {"stream": True}
         stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
         async with self._opened("POST", "/generate", body) as response:
             if response.status_code != 200:
-                raise refused(response.status_code, _quietly(await response.aread()))
+                raise refused(response.status_code, _parsed_or_none(await response.aread()))
             async for line in response.aiter_lines():
                 if (piece := stream.piece(line)) is not None:
                     done = piece.done
@@ -103,7 +103,7 @@ class SglangApi:
             raise Unreachable("the stream ended before the text")
 
     async def spelled(self, ids: Sequence[int]) -> list[str | None]:
-        """What SGLang writes for each of these tokens; None: it has no tokenizer. Raises as `judge` does."""
+        """SGLang's text of each of these tokens; None: it has no tokenizer. Raises as `judge` does."""
         asking = self._asking(PassPrompt.of(ids, "spelled"), 1, ignore_eos=True)
         reply = parsed(await self._posted(asking | _logprobs(0) | {"return_text_in_logprobs": True}))
         try:
@@ -130,7 +130,7 @@ class SglangApi:
     async def _opened(
         self, method: str, path: str, body: Any = None, seconds: float | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """A response that has begun. Raises Unreachable, in the block, too.
+        """A context with an open response. Raises Unreachable, also inside the block.
 
         `seconds`: that each part of it may take; None: any time.
         """
@@ -180,29 +180,29 @@ class SglangApi:
     async def _posted(self, body: Mapping[str, Any]) -> bytes:
         status, content = await self._exchange("POST", "/generate", body)
         if status != 200:
-            raise refused(status, _quietly(content))
+            raise refused(status, _parsed_or_none(content))
         return content
 
-    async def _told(self, path: str) -> Mapping[str, Any]:
-        """The object at a path."""
+    async def _object(self, path: str) -> Mapping[str, Any]:
+        """The JSON object at a path."""
         status, content = await self._exchange("GET", path, seconds=_SHORT)
         if status >= 500:
             raise Unreachable(f"HTTP {status}")
         if status in (401, 403):
             raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
-        told = _quietly(content) if status == 200 else None
+        told = _parsed_or_none(content) if status == 200 else None
         if not isinstance(told, dict):
             raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")
         return told
 
 
 def _logprobs(start: int) -> dict[str, Any]:
-    """That the log probabilities of the prompt's tokens from `start` on are told."""
+    """Options that ask for the log probabilities of the prompt's tokens from `start` on."""
     return {"return_logprob": True, "logprob_start_len": start, "top_logprobs_num": TOP}
 
 
-def _quietly(content: bytes) -> Any:
-    """The JSON in a reply that is no answer; None if there is none."""
+def _parsed_or_none(content: bytes) -> Any:
+    """The JSON of an error reply; None if the reply has none."""
     try:
         return parsed(content)
     except UnusableReply:

@@ -1,4 +1,4 @@
-"""A core over SGLang: a task for each text, which asks for one pass after the other, as far as the text may go.
+"""A core over SGLang: a task for each text asks for one pass after another, up to the text's limit.
 
 SGLang keeps no text. Each pass brings the whole of it, and the radix cache spares SGLang what it has read before.
 """
@@ -17,7 +17,7 @@ from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
-from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
 from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session
@@ -30,7 +30,7 @@ Identity = Mapping[str, Any]
 
 @dataclass(eq=False)
 class _Text:
-    """A text that the core was given."""
+    """A text of the core."""
 
     name: str
     session: Session
@@ -49,21 +49,21 @@ class _Text:
 
     @property
     def draft(self) -> list[int]:
-        """What is to be judged now."""
+        """The draft to judge now."""
         total = len(self.tokens)
         return self.wanted.tail(self.tokens, total)[: max(0, self.session.limit - total - 1)]
 
     @property
     def runs_on(self) -> bool:
-        """Whether it is to be decoded without a draft."""
+        """Whether the core should decode it without a draft."""
         return not self.draft and self.wanted.wants_step(self.tokens, len(self.tokens))
 
 
 class SglangCore:
-    """A `Core`. Its making, too, is in the event loop."""
+    """A `Core`. Created and used in the event loop."""
 
     def __init__(self, api: SglangApi, identity: Identity, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`identity`: what of `SglangApi.model` has to stay as it is."""
+        """`identity`: the values of `SglangApi.model` that must not change."""
         self._api, self._identity, self._clock = api, identity, clock
         self._texts: dict[str, _Text] = {}
         self._outputs: asyncio.Queue[CoreOutput | Exception | None] = asyncio.Queue()  # None: it is back
@@ -121,7 +121,7 @@ class SglangCore:
             self._outputs.put_nowait(error)  # the engine ends with it
 
     async def _run(self, text: _Text) -> None:
-        """Ask for passes until the text is over, or cannot go on."""
+        """Ask for passes until the text has ended or failed."""
         try:
             while not text.over:
                 await self._step(text)
@@ -166,7 +166,7 @@ class SglangCore:
         self._tell(text, tokens, CoreStep(draft, found.fed, self._clock() - began, len(self._texts)), found.cached)
 
     async def _decode(self, text: _Text) -> None:
-        """Decode without drafts until the pass ends, or something else is wanted of."""
+        """Decode without drafts until the pass ends or the text's request changes."""
         text.decoding = asyncio.create_task(self._decoded(text))
         try:
             await text.decoding
@@ -214,11 +214,11 @@ class SglangCore:
             if text.task is not None and text.task is not asyncio.current_task():
                 text.task.cancel()
         self._texts.clear()
-        self._outputs.put_nowait(CoreAway(f"SGLang at {self._api.url} does not answer ({reason})"))
+        self._outputs.put_nowait(CoreUnreachable(f"SGLang at {self._api.url} does not answer ({reason})"))
         self._look.set()
 
     async def _answers(self) -> bool:
-        """Whether the server is there. Raises CoreLost if it serves another model, or refuses to say which."""
+        """Whether the server is ready. Raises CoreLost if it serves another model, or refuses to name its model."""
         try:
             told = await self._api.model()
         except Unreachable:
@@ -234,7 +234,7 @@ class SglangCore:
         return True
 
     async def _watch(self) -> None:
-        """Look at the server now and then, and wait for it while it is away."""
+        """Check the server at intervals, and wait while it is unreachable."""
         missed = 0
         while True:
             with suppress(TimeoutError):
@@ -257,7 +257,7 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def _certain(token: int, size: int) -> TopLogits:
-    """A row of logits of which the greatest is known."""
+    """A row of logits with only its likeliest token."""
 
     def full() -> Logits:
         raise RuntimeError("SGLang tells no rows")

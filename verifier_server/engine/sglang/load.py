@@ -18,7 +18,7 @@ from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.processors import Processors
-from verifier_server.engine.cores.core import CoreAway, LoopThread
+from verifier_server.engine.cores.core import CoreUnreachable, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
@@ -72,7 +72,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
 async def _when_ready(
     loop: LoopThread, api: SglangApi, options: LoadOptions, settings: Any, progress: Progress
 ) -> LoadedEngine:
-    """The engine, as soon as SGLang serves its model. Raises ModelLoadError, Refusal, and what `progress` raises."""
+    """Wait until SGLang is ready, and make the engine. Raises ModelLoadError, Refusal, and the errors of `progress`."""
     told = -inf
     try:
         while True:
@@ -80,7 +80,7 @@ async def _when_ready(
                 if await api.healthy():
                     return await _checked(loop, api, options, settings)
                 why = "it loads its model"
-            except (Unreachable, CoreAway) as error:
+            except (Unreachable, CoreUnreachable) as error:
                 why = str(error)
             progress(0.0)
             if time.monotonic() - told >= TOLD_EVERY:
@@ -116,7 +116,7 @@ async def _checked(loop: LoopThread, api: SglangApi, options: LoadOptions, setti
 
 
 def _folder(given: Path | None, model: Mapping[str, Any]) -> Path:
-    """The folder with the vocabulary: the one that was given, or that of SGLang where it is on this machine, too."""
+    """The folder with the vocabulary: `given`, or else SGLang's model folder if it is on this machine."""
     told = str(model.get("tokenizer_path") or model.get("model_path"))
     folder = Path(told) if given is None else given
     if folder.is_dir() and (folder / "config.json").is_file():
@@ -220,8 +220,8 @@ async def check_vocabulary(api: SglangApi, vocabulary: Vocabulary, longest: int)
 
 
 async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> None:
-    """Decode a text, have it judged as a draft, and have a wrong draft judged. Raises ModelLoadError if SGLang does not
-    choose the tokens of the text again, but for some, since kernels of two kinds may order a near-tie in both ways.
+    """Decode a text, judge it as a draft, and judge a wrong draft. Raises ModelLoadError if SGLang's choices differ
+    from the text in more than a few near-ties, which two kernels may order differently.
 
     `most`: draft tokens in one pass.
     """
@@ -245,7 +245,7 @@ async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> Non
 
 
 def _text(vocabulary: Vocabulary, token: int) -> str | None:
-    """What a token is as text; None: a part of a character, or none that is written."""
+    """The text of a token; None: it is part of a character, or a control token."""
     if vocabulary.kinds[token] != Kind.ORDINARY:
         return None
     try:

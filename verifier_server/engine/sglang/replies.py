@@ -1,4 +1,4 @@
-"""What SGLang's replies to `/generate` say. Pure: a reply that is not as it should be raises UnusableReply.
+"""Parses SGLang's replies to `/generate`. Pure functions: a malformed reply raises UnusableReply.
 
 A reply holds `output_ids` and `meta_info`. With log probabilities from `logprob_start_len` on, `input_token_logprobs`
 and `input_top_logprobs` have an entry for each token of the prompt from there on. The first one is about no token that
@@ -18,11 +18,11 @@ _WAIT = 1  # seconds after which a request that had no room is worth another try
 
 
 class UnusableReply(Exception):
-    """A reply that cannot be what the request asked for."""
+    """A reply that does not fit the request."""
 
 
 class Judged(NamedTuple):
-    """What one pass says of a draft."""
+    """One pass's result for a draft."""
 
     choices: list[int]  # the target's token at the position of each draft token, and the one behind the draft
     fed: int  # tokens that it read
@@ -30,7 +30,7 @@ class Judged(NamedTuple):
 
 
 class StreamChunk(NamedTuple):
-    """What one event of a stream adds."""
+    """The new tokens of one stream event."""
 
     tokens: list[int]
     fed: int  # tokens of the prompt that were read
@@ -75,15 +75,15 @@ def _likeliest(entry: Any, name: str, size: int) -> int:
 
 
 class Stream:
-    """Reads the events of one stream, in order. They tell all tokens so far, or those since the event before, as the
-    server was started: how many there are tells which.
+    """Reads the events of one stream, in order. By the server's flags, an event has all tokens so far, or only the new
+    ones: their number tells which.
     """
 
     def __init__(self, prompt_len: int, size: int) -> None:
         self._prompt_len, self._size, self._seen = prompt_len, size, 0
 
     def piece(self, line: str) -> StreamChunk | None:
-        """What a line of the stream adds; None: nothing. Raises SpecPairError for an error that SGLang tells."""
+        """The new tokens in a line of the stream; None: none. Raises SpecPairError for an error event of SGLang."""
         data = line[5:].strip()
         if not line.startswith("data:") or data == "[DONE]":
             return None
@@ -115,7 +115,7 @@ def parsed(content: str | bytes) -> Any:
 
 
 def refused(status: int, body: Any) -> SpecPairError:
-    """The error that a reply of this status tells."""
+    """The error for a reply with this status."""
     told = _message(body) or "no reason is told"
     if status in _BUSY:
         return Overloaded(f"SGLang has no room: {told}", retry_after=_WAIT)
@@ -130,7 +130,7 @@ def _message(body: Any) -> str | None:
 
 
 def _number(error: Any, name: str) -> int:
-    """The HTTP status that an error has under a name."""
+    """The HTTP status in the field `name` of an error."""
     status = error.get(name) if isinstance(error, dict) else None
     return status if isinstance(status, int) else 500
 
@@ -174,7 +174,7 @@ def _id(value: Any, name: str, size: int) -> int:
 
 
 def _read(meta: Mapping[str, Any], prompt_len: int) -> tuple[int, int]:
-    """How many tokens of the prompt were read, and how many of them the cache held."""
+    """How many of the prompt's tokens the pass read, and how many the cache held."""
     cached, of = meta.get("cached_tokens"), meta.get("prompt_tokens")
     if of != prompt_len:
         raise UnusableReply(f"prompt_tokens is {of!r}, for a prompt of {prompt_len} tokens")

@@ -1,1 +1,1 @@
-"""vLLM as a verifier: a `TokenEngine` over vLLM's engine core, which is stock but for the classes in `plugins`."""
+"""vLLM as the target's engine: a `TokenEngine` over vLLM's unchanged engine core with the classes in `plugins`."""

@@ -1,4 +1,4 @@
-"""The way to vLLM's engine core, which is a process of its own."""
+"""A core over vLLM's engine core, which runs in its own process."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -32,7 +32,7 @@ class VllmCore:
         rule = session.rule
         extra = {
             "wanted": list(wanted),
-            "rule": [str(rule.strategy), _told(rule.sampling), rule.threshold, session.prompt_len],
+            "rule": [str(rule.strategy), _plain_settings(rule.sampling), rule.threshold, session.prompt_len],
         }
         most = session.limit - len(session.tokens)
         await self._send(
@@ -113,7 +113,7 @@ def _lost() -> CoreLost:
 
 
 def _steps(outputs: Sequence[Any]) -> list[CoreStep]:
-    """What the step that gave these outputs did for each of them."""
+    """The step report of each of these outputs."""
     if not outputs or KEY not in (params := outputs[0].kv_transfer_params or {}):
         return [NO_STEP] * len(outputs)
     told = StepReport(*params[KEY])
@@ -125,7 +125,7 @@ def _steps(outputs: Sequence[Any]) -> list[CoreStep]:
 
 
 def _logprobs(told: Any) -> list[TokenLogprobs | None]:
-    """Of each token of a text, as the workers have written them (`told_logprobs`)."""
+    """The log probabilities of a text's tokens, read from the table of `logprobs_table`."""
     rows = zip(told.logprob_token_ids.tolist(), told.logprobs.tolist(), strict=True)
     return [
         TokenLogprobs(ids[0], round(values[0], DIGITS), [(i, round(v, DIGITS)) for i, v in pairs if i != NO_TOKEN])
@@ -134,7 +134,7 @@ def _logprobs(told: Any) -> list[TokenLogprobs | None]:
     ]
 
 
-def _told(sampling: Sampling) -> dict[str, Any]:
-    """The settings that differ from the usual ones, as plain values."""
+def _plain_settings(sampling: Sampling) -> dict[str, Any]:
+    """The settings that differ from the defaults, as plain values."""
     given = {name: getattr(sampling, name) for name in _USUAL}
     return {name: value for name, value in given.items() if value != _USUAL[name]}

@@ -8,7 +8,7 @@ from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
-from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
 from verifier_server.sessions import Session
 
 
@@ -90,7 +90,7 @@ class ScriptedCore:
             raise CoreLost("the core has ended: restart it")
         if self.away:
             self.texts.clear()
-            raise CoreAway("the core is away")
+            raise CoreUnreachable("the core is away")
 
     def _runs(self, text: Text) -> bool:
         return text.new or text.wanted.wants_step(text.tokens, len(text.tokens))

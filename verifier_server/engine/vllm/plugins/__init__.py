@@ -1,4 +1,4 @@
-"""Classes that vLLM loads by name into its own processes: a scheduler, a proposer, and an extension of workers."""
+"""Classes that vLLM loads by name into its processes: a scheduler, a proposer, and a worker extension."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ KEY = "specpair"  # under it, in the `extra_args` of a request and in the `kv_tr
 
 
 class StepReport(NamedTuple):
-    """What a step did, told once with the first of its outputs. Plain values, since it is sent between processes."""
+    """A report of a step, sent once, with its first output. Plain values, which processes can exchange."""
 
     seconds: float
     texts: int  # how many texts shared it

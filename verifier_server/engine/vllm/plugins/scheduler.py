@@ -1,4 +1,4 @@
-"""vLLM's scheduler with drafts from outside: they are handed to running requests right before the step.
+"""vLLM's scheduler with the client's drafts: running requests get them right before the step.
 
 A draft travels as a request of its own, so that it arrives in order with the requests that it is for, and wakes an
 engine core that has nothing to do. A text for which no step is wanted is held back. Its KV cache stays until others
@@ -31,27 +31,27 @@ from verifier_server.engine.vllm.plugins import KEY, StepReport
 _HELD = 1 << 60  # a step that never comes
 
 
-class _Unasked:
+class _NoProposals:
     def take_draft_token_ids(self) -> None:
         """The workers propose nothing."""
 
 
-class UnaskedProcesses(_Unasked, MultiprocExecutor):  # type: ignore[misc]
-    """Workers in processes of their own."""
+class WorkerProcesses(_NoProposals, MultiprocExecutor):  # type: ignore[misc]
+    """Workers in separate processes."""
 
 
-class UnaskedInCore(_Unasked, UniProcExecutor):  # type: ignore[misc]
+class WorkerInCore(_NoProposals, UniProcExecutor):  # type: ignore[misc]
     """One worker in the engine-core process."""
 
 
 def executor_for(config: Any) -> type[Executor]:
-    """The class for vLLM's configuration: vLLM's own, where there is none here."""
+    """The executor class for vLLM's configuration; vLLM's, if this module has none."""
     own: type[Executor] = Executor.get_class(config)
-    return {MultiprocExecutor: UnaskedProcesses, UniProcExecutor: UnaskedInCore}.get(own, own)
+    return {MultiprocExecutor: WorkerProcesses, UniProcExecutor: WorkerInCore}.get(own, own)
 
 
 class DraftScheduler(Scheduler):  # type: ignore[misc]
-    """Runs in the engine-core process."""
+    """The scheduler in the engine core."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -61,7 +61,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
     def add_request(self, request: Request) -> None:
-        """Take in a request, or what is wanted of an earlier one, which may have ended meanwhile."""
+        """Add a request, or replace the limits of an earlier one, which may have ended meanwhile."""
         sent = request.sampling_params.extra_args[KEY]
         wanted, name = CoreRequest(*sent["wanted"]), sent.get("of", request.request_id)
         if name == request.request_id:
@@ -105,7 +105,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Take nothing: drafts come from outside."""
+        """Ignore them: drafts come from clients."""
 
     def has_requests(self) -> bool:
         """Whether there is a step to run; else the engine core sleeps until something arrives.
@@ -135,7 +135,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
                 self.grammar_compile_error_reqs.add(name)
 
     def _decodes(self, request: Request) -> bool:
-        """Whether the next step of a request is a plain one, which is seen faster than what else it may be."""
+        """Whether the next step of a request has no draft. A quick test, for most steps."""
         return (
             not request.num_in_flight_tokens
             and not request.is_prefill_chunk
@@ -159,7 +159,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return wanted.tail(request.all_token_ids, total)[: max(0, most)]
 
     def _make_room(self) -> None:
-        """Preempt a text that is held back, since one that waits for room could run in its place."""
+        """Preempt a paused text if another text waits for its memory."""
         held: Iterable[Request] = (each for each in reversed(self.running) if not self._runs(each))
         if (victim := next(iter(held), None)) is not None:
             self.running.remove(victim)
@@ -167,7 +167,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
 
 
 def _end_with_parent() -> None:
-    """End the engine core, and with it its workers, when the verifier is gone, however that ended: vLLM's stays."""
+    """End the engine core and its workers when the verifier has died, which vLLM's core does not notice."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

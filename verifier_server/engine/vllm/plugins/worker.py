@@ -1,4 +1,4 @@
-"""Judges drafts in vLLM's workers by our strategies: the same tokens as on engines that hand out logits.
+"""Judges drafts in vLLM's workers by our strategies, with the same result as engines that return logits.
 
 vLLM's sampler and its rejection sampler are replaced after the model is loaded. So the shared noise of `coupled` is
 applied where the logits are, and what vLLM would have drawn by itself is never computed.
@@ -35,7 +35,7 @@ _log = logging.getLogger("vllm.specpair")
 
 
 class JudgingWorker:
-    """vLLM adds it to the bases of its worker, whichever that is, and calls its methods by name."""
+    """A mixin of vLLM's worker class. vLLM calls its methods by name."""
 
     model_runner: Any
 
@@ -52,7 +52,7 @@ class JudgingWorker:
 
 
 def _executed(runner: Any, speculation: Any, usual: Any, planned: SchedulerOutput, *more: Any, **named: Any) -> Any:
-    """A step; one without drafts as vLLM runs it without speculation, which takes less.
+    """Run a step. Without drafts, run vLLM's faster step without speculation.
 
     Not for models with a state beside the KV cache: vLLM counts the tokens in it with speculation only.
     """
@@ -61,7 +61,7 @@ def _executed(runner: Any, speculation: Any, usual: Any, planned: SchedulerOutpu
 
 
 class _Text(NamedTuple):
-    """How the tokens of a request are judged, and what is told of them."""
+    """How to judge a request's tokens, and which log probabilities to report."""
 
     rule: Rule
     processors: ProcessorChain | None  # what changes its rows before
@@ -70,14 +70,14 @@ class _Text(NamedTuple):
 
 
 class Judging:
-    """Stands in for both samplers of a model runner."""
+    """Replaces both samplers of a model runner."""
 
     def __init__(self, runner: Any, vocabulary: Vocabulary) -> None:
         self._runner, self._vocabulary, self._size = runner, vocabulary, vocabulary.size
         self._texts: dict[str, _Text] = {}  # by request
 
     def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
-        """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
+        """A token for each text. `usual`: vLLM's sampler, for its dry runs without a request."""
         texts = self._runner.input_batch.num_reqs
         if not texts:
             return usual(logits, *arguments, **named)
@@ -91,7 +91,7 @@ class Judging:
         return self._output(logits, [ids[begin:end] for begin, end in pairwise(ends)])
 
     def _likeliest(self, logits: torch.Tensor, texts: int) -> torch.Tensor | None:
-        """What `_output` would give for texts without drafts, for all of them at once; None: not in this step."""
+        """The result of `_output` for texts without drafts, computed at once; None: not possible in this step."""
         if logits.device.type != "cpu" or not all(self._text(name).plain for name in self._names(texts)):
             return None
         rows = self._numbers(logits)
@@ -119,11 +119,11 @@ class Judging:
         table = [each + [NO_TOKEN] * (width - len(each)) for each in tokens]
         return SamplerOutput(
             torch.tensor(table, dtype=torch.int32, device=logits.device),
-            logprobs_tensors=told_logprobs(told, width) if any(told) else None,
+            logprobs_tensors=logprobs_table(told, width) if any(told) else None,
         )
 
     def _judged(self, at: int, text: _Text, draft: Sequence[int], rows: Rows) -> list[int]:
-        """The tokens of the text at this place in the batch."""
+        """The tokens of the text at this index of the batch."""
         batch = self._runner.input_batch
         judged: Any = rows
         position = int(batch.num_tokens_no_spec[at])
@@ -174,7 +174,7 @@ class Judging:
         return self._texts[name]
 
 
-def told_logprobs(told: Sequence[Sequence[TokenLogprobs]], width: int) -> LogprobsTensors:
+def logprobs_table(told: Sequence[Sequence[TokenLogprobs]], width: int) -> LogprobsTensors:
     """Log probabilities of the tokens of each text in vLLM's table of them: a line for each of `width` tokens.
 
     The token comes first, then the likeliest ones; the rest of a line is `NO_TOKEN`.
@@ -191,14 +191,14 @@ def told_logprobs(told: Sequence[Sequence[TokenLogprobs]], width: int) -> Logpro
 
 
 class NoProposer:
-    """Runs in each worker."""
+    """A proposer without draft tokens."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """Nothing is kept of the configuration."""
+        """Ignore the configuration."""
 
     def load_model(self, *arguments: Any, **named: Any) -> None:
         """There is no model."""
 
     def propose(self, sampled: Sequence[Any], *arguments: Any, **named: Any) -> list[list[int]]:
-        """No draft token for any of the texts."""
+        """No draft tokens for every text."""
         return [[] for _ in sampled]
