@@ -17,7 +17,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.statistics import Stats
 from gateway.openai_api.answer import markers_to_read
-from specpair.command_line import given_values
+from specpair.command_line import setting_values
 from specpair.engines.errors import BackendError
 from specpair.numbers import counted
 from specpair.protocol.errors import PromptTooLong, SpecPairError
@@ -110,7 +110,7 @@ class Chat:
                 else:
                     show(self._last, self._notes)
             case "save" | "load" as what:
-                path = given_values.home(argument)
+                path = setting_values.home(argument)
                 if what == "save":
                     self.dialogue.save(path)
                 else:

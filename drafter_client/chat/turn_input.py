@@ -19,7 +19,7 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from drafter_client.errors import BadPrompt, DrafterError
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 from specpair.protocol.terminal_text import one_line
 
 if sys.platform != "win32":

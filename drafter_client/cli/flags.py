@@ -12,8 +12,7 @@ from typing import Any
 
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
-from specpair.command_line import given_values
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line import setting_values
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -25,6 +24,7 @@ from specpair.command_line.layers import (
 )
 from specpair.command_line.options import add_option, add_options, option_of
 from specpair.command_line.parser import Parser, Switch, flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import several_lines
 
@@ -193,7 +193,7 @@ def profile_flag(group: argparse._ArgumentGroup) -> None:
 def path(text: str) -> Path:
     """A path. An empty one is refused: it would be the current folder."""
     try:
-        return given_values.path(text)
+        return setting_values.path(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

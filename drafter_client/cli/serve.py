@@ -13,7 +13,7 @@ from drafter_client.serve.live import Feed
 from drafter_client.serve.metrics import DrafterMetrics, Observers
 from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.listening import bind_sockets, configured, serve, shown_address

@@ -27,7 +27,7 @@ from drafter_client.pair import Pair
 from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
 from drafter_client.statistics import SOLO
 from drafter_client.trace.writer import TraceFolder
-from specpair.command_line.options import given
+from specpair.command_line.options import option_values
 from specpair.command_line.start import keep_loaded_objects
 from specpair.drafters.custom import plugged
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -172,7 +172,7 @@ def draft_model(options: argparse.Namespace) -> DraftModel:
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
-    return LoadOptions(**given(LoadOptions, options))
+    return LoadOptions(**option_values(LoadOptions, options))
 
 
 def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
@@ -183,12 +183,12 @@ def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
 def drawing_options(options: argparse.Namespace) -> Options:
     """The options that every mode and `solo` have, from the flags: where the text ends, and how it is sampled."""
     drawn = (*options_of(SamplingOptions), "max_tokens", "stop")
-    return Options(**{name: value for name, value in given(Options, options).items() if name in drawn})
+    return Options(**{name: value for name, value in option_values(Options, options).items() if name in drawn})
 
 
 def served_options(options: argparse.Namespace, **others: Any) -> Options:
     """The options of all texts of a command, from flags and `others`."""
-    return Options(**given(Options, options) | others)
+    return Options(**option_values(Options, options) | others)
 
 
 def text_options(options: argparse.Namespace) -> Options:

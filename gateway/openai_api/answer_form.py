@@ -16,7 +16,7 @@ from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.grammar import Schema, calls_grammar
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
-from specpair.grammar.keywords import place_of
+from specpair.grammar.keywords import keyword_path
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
@@ -124,7 +124,7 @@ def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:
     where, _, why = error.message.partition(": ")
     if where != "grammar":
         return error
-    if document is not None and (place := place_of(json.dumps(document), why)) is not None:
+    if document is not None and (place := keyword_path(json.dumps(document), why)) is not None:
         return InvalidRequest(f"json_schema{place}: {why}", param="json_schema")
     return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
 

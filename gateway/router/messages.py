@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from gateway.router.connections import node_url
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import KnownKeys
+from specpair.command_line.setting_values import SettingsError
 from specpair.protocol.messages import RequestModel
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response
 from specpair.protocol.service_responses import ServiceStatus

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from gateway.router.connections import NodeLost, Pool, node_url
 from gateway.router.messages import NodeRequest
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.parser import flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.options import NodeOptions
 from specpair.protocol.errors import from_body
 

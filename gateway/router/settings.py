@@ -12,7 +12,6 @@ from pydantic import SecretStr, model_validator
 from gateway.balancing import DEFAULT, LOOK_EVERY, POLICIES, check_policy
 from gateway.router.connections import node_url
 from gateway.router.messages import NodeSpec, read_nodes
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -24,6 +23,7 @@ from specpair.command_line.layers import (
 )
 from specpair.command_line.options import add_option
 from specpair.command_line.parser import KEY, OneOf, Parser, flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.options import ACCESS, SERVICE, BodyOptions, ServiceOptions, check_keys
 from specpair.options.option import like, option, options_of, settings_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.cli import flags
-from specpair.command_line.options import add_options, flag_reader, given, option_of
+from specpair.command_line.options import add_options, flag_reader, option_of, option_values
 from specpair.command_line.parser import Parser, Switch
 from specpair.options.option import option
 
@@ -58,7 +58,7 @@ def bench_options(arguments: Sequence[str]) -> argparse.Namespace:
     status 2 for flags that do not go together."""
     parser = bench_parser()
     options = parser.parse(arguments)
-    options.bench = BenchOptions(**given(BenchOptions, options))
+    options.bench = BenchOptions(**option_values(BenchOptions, options))
     if options.resume is not None:
         defaults = bench_parser().parse([])
         other = next(
@@ -113,5 +113,5 @@ def report_parser() -> Parser:
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
     shown = parser.add_argument_group("comparison")
-    shown.add_argument("--baseline", metavar="SIDE", help="the side that others are compared with (default: the first)")
+    shown.add_argument("--baseline", metavar="SIDE", help="the side to compare the others with (default: the first)")
     return parser

@@ -19,7 +19,7 @@ from gateway.router.messages import NodeRequest, NodeSpec, read_nodes
 from gateway.router.registration import Registration, registration_of
 from gateway.router.settings import from_flags
 from specpair.__main__ import main
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from tests.drafter_client.support import Verifier, plain, read, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Router, routing
