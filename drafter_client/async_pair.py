@@ -166,7 +166,7 @@ class AsyncGeneration:
 
     @property
     def stats(self) -> Stats:
-        """Statistics of the text: empty before the first event, complete at the end, even if that is early."""
+        """Statistics of the text: empty before the first event, complete once the text ends, even early."""
         return Stats() if self._work.generation is None else self._work.generation.stats
 
     @property

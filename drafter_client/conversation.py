@@ -13,7 +13,7 @@ Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`
 
 
 def conversation(said: str | Messages, system: str | None = None) -> list[dict[str, Any]]:
-    """The messages: those of `said`, or one of the user; before them the system message, if there is one."""
+    """The system message, if there is one, then the messages of `said`, or `said` as the user's message."""
     messages = [{"role": "user", "content": said}] if isinstance(said, str) else [dict(each) for each in said]
     return messages if system is None else [{"role": "system", "content": system}, *messages]
 
@@ -28,7 +28,7 @@ def chat_ids(
     Raises NoChatTemplate, and InvalidRequest for messages that the template refuses.
     """
     if not template:
-        raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+        raise NoChatTemplate("the target model has no chat template: leave --chat out, or serve an instruct model")
     with nullcontext(renderer) if renderer is not None else closing(Renderer()) as used:
         parts = chat_parts(template, vocabulary, [dict(each) for each in messages], used)
     return vocabulary.encode_parts(parts)

@@ -93,7 +93,7 @@ class DraftModel:
         """Load the model, and check that it can draft for the verifier; see `Source.open`."""
         with ExitStack() as stack:
             if texts > MOST_SLOTS:
-                raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
+                raise BadOption(f"texts must be at most {MOST_SLOTS}, the slots of a draft model, got {texts}")
             branches = min(branches, MOST_SLOTS // texts)
             info = client.model()
             engine = replace(self.engine, weights=self.weights)
@@ -124,7 +124,7 @@ class DraftModel:
         client: VerifierClient,
         info: ModelInfo,
     ) -> OpenedSource:
-        """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
+        """Check that the loaded model can draft for the verifier's model. `stack`: closes what is opened."""
         name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
         step_times = times
         drafters = [_direct(info.vocabulary.size, engine) for engine in warm]
@@ -143,7 +143,7 @@ class DraftModel:
         )
 
     def _instead(self, info: ModelInfo, name: str) -> str:
-        """What else can draft for what the verifier serves, where the model `name` cannot."""
+        """Which models can draft for the verifier's model, as the model `name` cannot."""
         through_text = ", or let it draft through text: --translate"
         if self._named or name != DEFAULT_DRAFT.stem:
             return through_text
@@ -163,8 +163,8 @@ def _timed(backend: Backend) -> PassTimes | None:
 
 
 def _direct(size: int, engine: WarmEngine) -> MakeDrafter:
-    """The drafters where the draft model has the target's vocabulary, of `size` ids. Texts of one salt share what it
-    has read."""
+    """The drafters where the draft model has the target's vocabulary, of `size` ids. Texts of one salt share its KV
+    cache."""
     return lambda spec, prompt_ids: FallbackDrafter(lambda: engine.drafter(spec, size, prompt_ids, spec.cache_salt))
 
 
@@ -234,7 +234,7 @@ def _opened(
     *,
     looks_up: bool = False,
 ) -> Iterator[OpenedSource]:
-    """Open a source without a draft model: the target's vocabulary is fetched. `drafter`: makes what makes drafters."""
+    """Open a source without a draft model: the target's vocabulary is fetched. `drafter`: returns a factory."""
     with ExitStack() as stack:
 
         def anew(client: VerifierClient, info: ModelInfo) -> OpenedSource:

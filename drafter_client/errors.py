@@ -34,7 +34,7 @@ class ModelChanged(DrafterError):
 
 
 class OtherModel(ModelChanged):
-    """One of several verifiers serves another model than the one that began the text, which others may go on with."""
+    """One of several verifiers serves another model than the text's; another verifier may continue the text."""
 
 
 class VocabularyMismatch(DrafterError):

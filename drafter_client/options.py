@@ -1,5 +1,5 @@
-"""The options of one text: its length, how it is sampled, and how it is drafted. And those of a pair: the keywords of
-`Pair` and `AsyncPair`."""
+"""Options of one text: its length, how it is sampled, and how it is drafted. Options of a pair: the keywords of `Pair`
+and `AsyncPair`."""
 
 import secrets
 import time
@@ -159,8 +159,8 @@ class Options(TextSpec):
     def one_mode(self) -> str | None:
         """Why mode `auto` generates this text in one mode, which is the first of the pair's; None: it may choose.
 
-        That is because of the option named: it says how drafts are made and used, so a mode without them, or with
-        others, is not what it asks for. Under strategies for which the text depends on the drafts, the same seed would
+        The reason names an option that asks for drafts of one kind: a mode without drafts, or with others, does not
+        satisfy it. Under strategies for which the text depends on the drafts, the same seed would
         give different texts.
         """
         if self.strategy not in DRAFTER_INVARIANT:
@@ -182,8 +182,8 @@ class Options(TextSpec):
         return replace(self, mode=mode, prediction=None if mode is Mode.TARGET else self.prediction)
 
     def cold(self) -> "Options":
-        """These options with a salt of their own: for a text that is measured, and must not find what another one has
-        read of its prompt."""
+        """These options with a salt of their own: for a measured text, which must not reuse the KV cache of another
+        text."""
         return replace(self, cache_salt=secrets.token_hex(16))
 
     @property
@@ -192,7 +192,7 @@ class Options(TextSpec):
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def with_spec(self, spec: TextSpec, **others: Any) -> "Options":
-        """These options for a text with the given ones, and with others."""
+        """These options with those of `spec`, and with `others`."""
         given = {name: getattr(spec, name) for name in options_of(TextSpec) if name not in ("strategy", "threshold")}
         return replace(self, **given | others)
 

@@ -120,12 +120,12 @@ class Pair:
                 stack.callback(generation.close)
 
     def wait_no_more(self) -> None:
-        """Have every text end that waits for a lost verifier, now or later. May be called from any thread; returns at
+        """End every text that waits for a lost verifier, now or later. May be called from any thread; returns at
         once."""
         self._outages.stop.set()
 
     def end_texts(self) -> None:
-        """Have every text end, now and later, and abort its request. May be called from any thread; returns at once."""
+        """End every text, now and later, and abort its request. May be called from any thread; returns at once."""
         self._ending = True
         for text, _ in self._writing.copy().values():
             text.stop.set()
@@ -138,13 +138,13 @@ class Pair:
 
     @property
     def target(self) -> ModelInfo:
-        """The target model, as the verifier's `/model` describes it. Where another one answers, the next text takes it
-        over, or raises VocabularyMismatch if this pair cannot draft for it."""
+        """The target model, as the verifier's `/model` describes it. If the model changes, the next text uses the new
+        one, or raises VocabularyMismatch if this pair cannot draft for it."""
         return self._pairing.present.info
 
     @property
     def paired(self) -> Paired:
-        """The model that the verifier serves, as far as is known, with all that is kept of it."""
+        """The model that the verifier serves, as last seen, with all state kept for it."""
         return self._pairing.present
 
     @property
@@ -159,7 +159,7 @@ class Pair:
 
     @property
     def verifiers(self) -> list[VerifierStatus]:
-        """What is known of each verifier."""
+        """State of each verifier."""
         if self._verifiers is not None:
             return self._verifiers.states
         outage, present = self.outage, self._pairing.present
@@ -167,12 +167,12 @@ class Pair:
 
     @property
     def texts_under_way(self) -> list[RunningSession]:
-        """The texts that are being generated. May be asked for in any thread."""
+        """The texts that are being generated. May be read from any thread."""
         return [RunningSession(text.session_id, client.address) for text, client in self._writing.copy().values()]
 
     def connection_to(self, address: VerifierAddress) -> VerifierClient:
-        """A client for one of `verifiers` with a connection of its own, which stays there and waits for nothing. It is
-        the caller's to close."""
+        """A client for one of `verifiers` with a connection of its own, which never moves and never waits. The caller
+        closes it."""
         return self._client.another(address, alone=True)
 
     @property
@@ -210,7 +210,7 @@ class Pair:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The target's vocabulary. To encode with it may be a request to the verifier. May be used by any thread."""
+        """The target's vocabulary. Encoding may send a request to the verifier. May be used by any thread."""
         return self._pairing.present.drafting.vocabulary
 
     def encode(self, prompt: str) -> list[int]:

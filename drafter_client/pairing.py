@@ -1,6 +1,6 @@
 """State that belongs to the verifier's model, replaced as a whole when the model changes; and slots for a pair's texts.
 
-Of several verifiers of one model, each has estimates of its own; what drafts is the same for all.
+Of several verifiers of one model, each has estimates of its own; all share the drafters.
 """
 
 import threading
@@ -29,7 +29,7 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paired:
-    """One model of a verifier, the drafters for it, and what texts have taught about both."""
+    """One model of a verifier, the drafters for it, and what texts taught about both."""
 
     address: VerifierAddress  # of the verifier
     drafting: OpenedSource
@@ -43,20 +43,20 @@ class Paired:
 
     @property
     def selection(self) -> ModeSelection:
-        """That for texts without a prediction."""
+        """Mode selection without a prediction."""
         return self.selections[False][0]
 
     def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
         """The token ids of a prompt (text or token ids). Raises BadPrompt if it is empty, or holds other ids."""
         ids = self.drafting.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
-            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+            raise BadPrompt("the model reads the prompt as empty: give at least one character that is no space")
         if (wrong := foreign_id(ids, self.info.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         return ids
 
     def settled(self, options: Options) -> Options:
-        """The options of one text: with a seed, the token ids of a prediction, and a mode that there is. Raises
+        """The options of one text: with a seed, the token ids of a prediction, and an available mode. Raises
         BadOption."""
         options = with_prediction_ids(options.settled(), self.info, self.drafting.vocabulary)
         modes = self.modes(predicted=options.predicted)
@@ -213,7 +213,7 @@ class RunningSession(NamedTuple):
 
 
 class TextSlot(NamedTuple):
-    """What one text at a time is generated with: a connection, and a drafter of the draft source, by its number."""
+    """Generates one text at a time: a connection, and a drafter of the draft source, by its number."""
 
     client: VerifierClient
     number: int
@@ -229,7 +229,7 @@ class TextSlots:
 
     @contextmanager
     def taken(self, drafting: OpenedSource, prompt_ids: Sequence[int], cache_salt: str) -> Iterator[TextSlot]:
-        """A context with a free slot: the one whose draft model need not read the most of the prompt. Raises
+        """A context with a free slot: the one whose KV cache has most of the prompt. Raises
         PairBusy."""
         with self._choosing:
             if not self._free:

@@ -1,4 +1,4 @@
-"""The statistics of a run, with what follows from them, reported as one flat object."""
+"""The statistics of a run, with derived values, reported as one flat object."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,9 +81,9 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class Stats(RoundCounts):
-    """Counters and times of one run. `StatsCounter` fills them, and nothing that decides reads them.
+    """Counters and times of one run. `StatsCounter` fills them, and no decision depends on them.
 
-    `token_ids` is a list of its own, not that of `TextSession`: statistics report what they were told, and outlive the
+    `token_ids` is a list of its own, not that of `TextSession`: statistics report what events said, and outlive the
     text.
     """
 
@@ -131,7 +131,7 @@ class Stats(RoundCounts):
     draft_failure: str | None = None  # why drafting ended before the text did: the draft engine's error
 
     def add(self, tokens: Sequence[tuple[int, TokenSource]], details: TokenDetails | None) -> None:
-        """Take in committed tokens, each with its source, and what is told of them; None: nothing is."""
+        """Add committed tokens, each with its source, and their details; None: there are none."""
         self.token_ids += [token for token, _ in tokens]
         self.token_sources += [source for _, source in tokens]
         if details is not None:

@@ -1,4 +1,4 @@
-"""The run of one text of a pair: in its mode, resumed after outages, and told to those who listen."""
+"""Runs one text of a pair: in its mode, resumed after outages, its events sent to listeners."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -30,7 +30,7 @@ _MOST_CHANGES = 3  # of the verifier's identity without a token between them
 
 @dataclass(slots=True, kw_only=True)
 class TextRun:
-    """What generates one text. `drafter`: of this text; None: nothing is drafted on this machine."""
+    """Generates one text. `drafter`: of this text; None: nothing is drafted on this machine."""
 
     client: VerifierClient  # its verifier is that of the text, in any mode
     drafter: Drafter | None
@@ -66,7 +66,7 @@ class TextRun:
 
     @property
     def _scope(self) -> tuple[str, str]:
-        """What earlier texts are looked up within: a text that is measured has a salt of its own."""
+        """The vocabulary and salt of earlier texts for lookup. A measured text has its own salt."""
         return self.paired.info.vocabulary.ordinary, self.options.cache_salt
 
     @property
@@ -144,7 +144,7 @@ class TextRun:
         return served(client, self.text, options.generate_request(), self._bounds(), self.tell, self.clock)
 
     def _follow(self, client: VerifierClient, verifiers: Verifiers) -> None:
-        """Take over what is known of the verifier that `client` has moved to."""
+        """Take over the state of the verifier that `client` has moved to."""
         if client.address == self.paired.address:
             return
         self.client.move_to(client.address)
@@ -158,7 +158,7 @@ class TextRun:
             self.tell(events.VerifierTaken(str(self.client.address)), self.clock())
 
     def _tell_model(self) -> None:
-        """Tell that the model serves otherwise than before, such as with a smaller context."""
+        """Report that the model changed, or how it is served, such as a smaller context."""
         now = self.paired.info
         fits = len(self.text.prompt_ids) + self.options.max_tokens <= now.context_length
         self.tell(events.ModelTaken(now.name, None if fits else now.context_length), self.clock())

@@ -1,1 +1,1 @@
-"""What speaks the language of other programs: the APIs of OpenAI and Anthropic, tools, chat templates; the router."""
+"""Interfaces for other programs: the APIs of OpenAI and Anthropic, tools, chat templates; and the router."""

@@ -1,10 +1,9 @@
-"""Which of several nodes a text goes to: the order in which the text's key puts them, and policies that choose.
+"""Chooses the node of a text: rendezvous hashing orders the nodes by the text's key, and a policy chooses.
 
-Pure: it neither measures nor waits, so a simulator can run the same code. A policy is found by its name or by where it
-is (`module:Class`). It gets the nodes that can take the text, in the rendezvous order of the text's key. That order is
-all the chance that it needs: the first two nodes are two that were drawn at random, a node with twice the weight twice
-as often. And they are the same two for every router, so a router that has not seen the text begin knows where to look
-for it.
+Pure: the module neither measures nor waits, so a simulator can run the same code. A policy is found by its name or as
+`module:Class`. It gets the nodes that can take the text, in the rendezvous order of the text's key. This order is
+random: its first two nodes are a random pair, and a node with twice the weight comes first twice as often. All routers
+find the same order, so a router that has not seen the text begin knows where to look for the text.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from specpair.plugins import class_at
 
 @dataclass(frozen=True, slots=True)
 class NewText:
-    """A text that begins, as far as is known."""
+    """A new text, with its known properties."""
 
     key: str = ""  # tells it from the others
     # Keys of what its prompt begins with, the longest first; equal ones share a KV cache.
@@ -36,23 +35,23 @@ class Candidate(Protocol):
 
     @property
     def name(self) -> str:
-        """Tells it from the others."""
+        """Unique name of the node."""
 
     @property
     def weight(self) -> float:
-        """How many texts it can take in relation to others; above 0."""
+        """Relative number of texts that it can take; above 0."""
 
     @property
     def queue(self) -> int:
-        """Texts under way there, and requests that wait for a pass."""
+        """Texts under way, and requests that wait for a pass."""
 
     @property
     def queue_time(self) -> float:
-        """Until a draft of one more text would be judged there: see `queue_time`."""
+        """Until the node verifies a draft of one more text: see `queue_time`."""
 
     @property
     def work(self) -> float:
-        """Tokens that its texts are still expected to get, each as `NewText.tokens` counts it."""
+        """Expected remaining tokens of its texts, as `NewText.tokens` counts them."""
 
     @property
     def deadline(self) -> float:
@@ -60,8 +59,8 @@ class Candidate(Protocol):
 
 
 def queue_time(link: float, pass_times: Sequence[float], slots: int, texts: int, waiting: int) -> float:
-    """Seconds until a draft of one more text is judged: the round trip, the passes for which others wait, and its own
-    pass, over a token of each text. Texts beyond the slots take turns.
+    """Seconds until a draft of one more text is verified: the round trip, the passes of waiting requests, and the
+    draft's, over a token of each text. Texts beyond the slots take turns.
 
     `link`: the round trip.
     `pass_times`: of passes over 1, 2, … tokens; empty: they are not known, and count as nothing.
@@ -101,17 +100,17 @@ _MOST_PREFIXES = 65_536  # that are remembered
 
 
 class Policy(ABC):
-    """A policy. Used by one thread. One of your own inherits from it, and is made without arguments."""
+    """A policy, used by one thread. Custom policies inherit from it, with no arguments of `__init__`."""
 
     reads_prompts: ClassVar[bool] = False  # whether it looks at `NewText.prefixes`: else a router reads no prompts
 
     @abstractmethod
     def choose(self, order: Sequence[C], text: NewText) -> C:
-        """Choose the node of a new text. `order`: those that can take it, at least one, in the order of its key."""
+        """Choose the node of a new text. `order`: nodes that can take it, at least one, in its key's order."""
 
 
 class LeastCost(Policy):
-    """The node that costs least, of the first `among` in the order (none: of all)."""
+    """Chooses the cheapest node of the first `among` in the order (None: of all)."""
 
     def __init__(self, cost: Callable[[Candidate, NewText], float], among: int | None = None) -> None:
         self._cost, self._among = cost, among
@@ -125,12 +124,12 @@ def _queue(node: Candidate, text: NewText) -> float:
 
 
 def _load(node: Candidate, text: NewText) -> float:
-    """What a node has for its weight when it gets one more text."""
+    """The queue by weight of a node that gets one more text."""
     return (node.queue + 1) / node.weight
 
 
 def _work(node: Candidate, text: NewText) -> float:
-    """The expected work for its weight, this text included. A good guess makes it better than the shortest queue."""
+    """The expected work by weight, this text included. With good estimates it beats the shortest queue."""
     return (node.work + text.tokens) / node.weight
 
 
@@ -169,8 +168,7 @@ class Jiq(Policy):
 
 
 class LeastQueueTime(Policy):
-    """Of all nodes where a draft of the text is judged about as soon as anywhere, the one whose queue is shortest for
-    its weight."""
+    """Among the nodes whose queue time is about the shortest, chooses the node with the shortest queue by weight."""
 
     def choose(self, order: Sequence[C], text: NewText) -> C:
         soonest = min(each.queue_time for each in order)
@@ -179,8 +177,8 @@ class LeastQueueTime(Policy):
 
 
 class PrefixAware(Policy):
-    """The node that has last begun a text with the longest of its prefixes, unless that is overloaded: it has twice the
-    load of the node that `wjsq2` chooses. That one takes the text then, and a text whose prefixes are all new."""
+    """Chooses the node that last began a text with the longest known prefix, unless its load is twice that of the node
+    that `wjsq2` chooses. Then, and for a text whose prefixes are all new, `wjsq2` chooses."""
 
     reads_prompts = True
 
@@ -204,9 +202,9 @@ class PrefixAware(Policy):
 
 
 class SloAware(Policy):
-    """The node where deadlines are most likely kept, that of the text and those of the texts that are there: where the
-    shortest of them is the longest for the queue time. Without deadlines, the node with the least queue time.
-    (WISP, arXiv 2601.11652, forms batches by what is left until each deadline; this chooses between nodes so.)"""
+    """Chooses the node where deadlines are most likely kept: where the queue time is the smallest part of the shortest
+    deadline, of the text or of the node's texts. Without deadlines, the node with the least queue time.
+    (WISP, arXiv 2601.11652, forms batches by the time left until each deadline; this policy chooses nodes so.)"""
 
     def choose(self, order: Sequence[C], text: NewText) -> C:
         def strained(each: Candidate) -> tuple[float, float]:
@@ -239,9 +237,9 @@ LOOK_EVERY = 1.0  # seconds between two looks of such a router at each node
 
 
 def policy_of(name: str) -> Callable[[], Policy]:
-    """What makes the policy `name`. Imports the module of one that is none of `KNOWN`.
+    """The class of the policy `name`. Imports the module of a custom policy.
 
-    Raises ValueError, which says what is wrong with the name or with what stands there.
+    Raises ValueError, which says what is wrong with the name or with the module.
     """
     if name not in KNOWN and ":" not in name:
         raise ValueError(f"no policy {name!r}: choose one of {', '.join(KNOWN)}, or your own as module:Class")

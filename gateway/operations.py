@@ -191,7 +191,7 @@ def add_to(app: FastAPI, operations: Iterable[Operation], endpoints: Endpoints, 
 
 
 def refine(found: dict[str, Json]) -> None:
-    """Add to the schemas the fields that are taken beside those that are used."""
+    """Add to the schemas the fields that are accepted but not used."""
     for name, beside in TABLE.items():
         schema = found[name]
         properties = schema["properties"]

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _save_png(png: bytes, path: Path) -> None:
-    """Write a screenshot to a file, with few colours. Needs Pillow, which comes with matplotlib."""
+    """Write a screenshot to a file with few colours. Needs Pillow, which matplotlib installs."""
     from PIL import Image
 
     picture = Image.open(BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
@@ -161,7 +161,7 @@ def _states(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def _page(browser: Any, url: str) -> Iterator[Any]:
-    """The page with settings that give the same text each time."""
+    """The page, with settings for the same text each time."""
     with opened(browser, url, viewport=WIDE, color_scheme="light") as page:
         page.set_default_timeout(PATIENCE)
         page.evaluate("given => localStorage.setItem('specpair.settings', given)", SETTINGS)
@@ -175,7 +175,7 @@ def _open(page: Any, panel: str) -> None:
 
 
 def _ask(page: Any, text: str) -> None:
-    """Have a text written; show its beginning, once the panel, where it is open, says that it has ended."""
+    """Request a text; once the panel, if open, shows its end, show its beginning."""
     page.fill("#input", text)
     page.press("#input", "Enter")
     page.get_by_role("status").filter(has_text="The answer is complete.").wait_for()

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 
 class BadTrace(ValueError):
-    """A file is no trace of requests. The message names the file, the line, and what was expected there."""
+    """A file is no trace of requests. The message names the file, the line, and the expected value."""
 
 
 class TracedRequest(NamedTuple):
-    """A request as a trace has it.
+    """A request of a trace.
 
     `seconds`: when it came, on the trace's own clock.
     `session`: of requests that continue one another; empty: not recorded.
@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 
 
 class Form(NamedTuple):
-    """A form: the columns or keys that a trace of it has, and what reads a row; None: no request that was served."""
+    """A trace format: its columns or keys, and the reader of a row. The reader returns None for requests not served."""
 
     keys: tuple[str, ...]
     read: Callable[[Row], TracedRequest | None]
@@ -76,7 +76,7 @@ def _verifier_log(row: Row) -> TracedRequest | None:
 
 
 def _moment(text: str) -> float:
-    """Seconds since 1970 of a date and time; without a zone it is taken for UTC."""
+    """Seconds since 1970 of a date and time; without a zone, UTC."""
     whole, _, decimals = text.strip().partition(".")
     digits = decimals[: len(decimals) - len(decimals.lstrip("0123456789"))]
     begun = datetime.fromisoformat(whole + decimals[len(digits) :])
@@ -127,7 +127,7 @@ def requests(lines: Iterable[str], name: str) -> Iterator[TracedRequest]:
 
 
 def in_order(requests: Iterable[TracedRequest], name: str, late: float = LATE) -> Iterator[TracedRequest]:
-    """The requests by their times. Keeps those of the last `late` seconds.
+    """The requests sorted by time. Holds the requests of the last `late` seconds in memory.
 
     Raises BadTrace for a request that comes later than that behind its place.
     """
@@ -135,7 +135,7 @@ def in_order(requests: Iterable[TracedRequest], name: str, late: float = LATE) -
     newest = last = float("-inf")
     for number, request in enumerate(requests):
         if request.seconds < last:
-            raise BadTrace(f"{name}: a request stands more than {late:g} s too late: sort the file by time")
+            raise BadTrace(f"{name}: a request comes more than {late:g} s too late: sort the file by time")
         heapq.heappush(waiting, (request.seconds, number, request))
         newest = max(newest, request.seconds)
         while waiting and waiting[0][0] <= newest - late:

@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: pages made from the code, and links from a page to files outside of docs.
+"""MkDocs hooks of the documentation site: pages made from the code, and links to files outside of docs.
 
 On the site, such a link becomes its text in code style; a picture is copied to the site. A link to a file that does not
 exist is left for MkDocs, which refuses it.

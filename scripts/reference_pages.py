@@ -1,4 +1,4 @@
-"""The pages of the documentation site that are made from the code: options, settings, commands, REST, OpenAI."""
+"""Makes the documentation pages that come from the code: options, settings, commands, REST, OpenAI."""
 
 import argparse
 import json
@@ -140,7 +140,7 @@ def command_line() -> str:
 
 
 def openai_fields() -> str:
-    """What becomes of each field of an object in a request to OpenAI's endpoints."""
+    """The support of each field of an object in a request to OpenAI's endpoints."""
     schemas = document()["components"]["schemas"]
     text = [
         "# Fields of OpenAI's requests\n\n"

@@ -80,7 +80,7 @@ def shipped(path: Path, names: Sequence[str]) -> set[str]:
 
 
 def faults(found: set[str], wanted: set[str]) -> list[str]:
-    """What is wrong with the files `found` in an sdist or wheel, where `wanted` must be."""
+    """The faults of the files `found` in an sdist or wheel that must have `wanted`."""
     return [
         *(f"{name} is missing: package-data in pyproject.toml decides which files ship" for name in wanted - found),
         *(f"{name} is in it, but git does not track it" for name in found - wanted),
@@ -107,7 +107,7 @@ def built(distribution: str) -> list[Path]:
 
 
 def install(environment: Path, *wanted: str) -> None:
-    """Make an environment with what pip is to install, and with this one's copy of llama.cpp where `specpair` is."""
+    """Make an environment, install the requirements with pip, and copy llama.cpp for `specpair`."""
     venv.create(environment, with_pip=True)
     if any(each.startswith(f"{WHOLE} ") for each in wanted):
         _copy_engine(environment)
@@ -203,7 +203,7 @@ def main() -> None:
 
 
 def check_lab(environment: Path, wheel: Path) -> None:
-    """Install the lab beside the house. Raise SystemExit unless its command names it before, and runs afterwards."""
+    """Install the lab. Raise SystemExit unless its command names the missing lab before, and runs afterwards."""
     drafter = _path("scripts", environment) / "drafter"
     run: list[str | Path] = [drafter, "bench", "--help"]
     before = subprocess.run(run, cwd=environment.parent, capture_output=True, text=True, check=False)
@@ -217,7 +217,7 @@ def check_lab(environment: Path, wheel: Path) -> None:
 
 
 def _compare(what: str, there: str, here: str) -> None:
-    """Raise SystemExit unless an installation has written the text of this checkout."""
+    """Raise SystemExit unless an installation's text equals the text of this checkout."""
     if there != here or not here:
         raise SystemExit(f"dist: {what} writes another text than this checkout:\n{there}\n---\n{here}")
     print(f"dist: {what} writes the text of this checkout")

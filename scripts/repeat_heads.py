@@ -1,4 +1,4 @@
-"""Repeats the heads of keys and values of a model, so that more devices can share it. The text stays the same.
+"""Repeats a model's heads of keys and values so that more devices can share it. The text stays the same.
 
     python -m scripts.repeat_heads Qwen3-32B Qwen3-32B-32-heads --heads 32
 

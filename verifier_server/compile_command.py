@@ -23,10 +23,10 @@ TARGET, DRAFT = "target", "draft"
 _COMMAND = CommandHelp(
     "verifier compile",
     "[FLAGS]",
-    "Compile the programs of the target model, and of the draft model if there is one, and end. They are kept in the "
-    "folder compile_cache, where a verifier with the same settings finds them. It takes every flag, variable and key "
-    "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy. If "
-    "compile_store is set, copies of them are put there when all are compiled.",
+    "Compile the programs of the target model, and of the draft model if there is one, then exit. A verifier with the "
+    "same settings finds the programs in the folder compile_cache. If compile_store is set, copies go there when all "
+    "programs are compiled. The engines that compile are torch and neuron_legacy. The command takes every flag, "
+    "variable and key of the verifier.",
     (
         "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --slots 4",
         "verifier compile --config specpair.toml",

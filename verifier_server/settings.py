@@ -12,7 +12,6 @@ from pydantic import model_validator
 
 from backends.registry import COMPILING, devices_of_draft
 from models import DEFAULT_TARGET
-from specpair.command_line.given_values import SettingsError as SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -22,8 +21,9 @@ from specpair.command_line.layers import (
     settings_model,
     settings_table,
 )
-from specpair.command_line.options import add_option, given
+from specpair.command_line.options import add_option, option_values
 from specpair.command_line.parser import Parser, flag
+from specpair.command_line.setting_values import SettingsError as SettingsError
 from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -167,7 +167,7 @@ class Settings(_Options):
 
     def load_options(self) -> LoadOptions:
         """Load options of the target model's engine."""
-        options = LoadOptions(**given(LoadOptions, self))
+        options = LoadOptions(**option_values(LoadOptions, self))
         return options if self.backend == "scripted" else replace(options, model=self.model_path)
 
 

@@ -1,4 +1,4 @@
-"""An answer as it comes: finished blocks as Markdown, the open one as it is written, with a status line below."""
+"""Shows an answer as it arrives: finished blocks as Markdown, the open block as text, and a status line below."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _TAIL = 16  # tokens of a prompt, which hold a marker that it ends with
 
 
 class AnswerPart(NamedTuple):
-    """A part of an answer. `thought`: whether it is one. `source`: that of its token; None: it is the text's end."""
+    """A part of an answer. `thought`: part of the thoughts. `source`: the token's; None: the text's end."""
 
     text: str
     thought: bool
@@ -28,7 +28,7 @@ class AnswerPart(NamedTuple):
 
 
 class AnswerText:
-    """Takes the tokens of one answer. `thoughts` and `said` are what it has so far, without markers."""
+    """Collects the tokens of one answer. `thoughts` and `said`: its text so far, without markers."""
 
     def __init__(self, markers: Markers, *, begun: bool) -> None:
         """`begun`: whether the prompt has begun the thoughts."""
@@ -37,7 +37,7 @@ class AnswerText:
         self.thoughts = self.said = ""
 
     def take(self, tokens: Sequence[Token]) -> list[AnswerPart]:
-        """The parts that these tokens bring. Some characters are held back until it is known what they are."""
+        """The parts that these tokens add. Characters that may belong to a marker are held back."""
         self._read += sum(len(token.text) for token in tokens)
         return [part for token in tokens for part in self._parts(*self._reader.feed(token.text), token.source)]
 
@@ -59,14 +59,14 @@ def begins_thoughts(prompt_ids: Sequence[int], vocabulary: Vocabulary, markers: 
 class AnswerView:
     """Writes one answer to standard output: unchanged through a pipe; with control characters escaped on a terminal.
 
-    A terminal that can move its cursor shows Markdown: a block is streamed as it is written, and when it has ended,
-    erased and written anew. Thoughts are dim on a terminal, and no part of what a pipe gets.
+    A terminal that can move its cursor shows Markdown: the view streams a block as plain text, and
+    replaces a finished block by its Markdown. A terminal shows thoughts dim; a pipe gets no thoughts.
     """
 
     def __init__(self, out: Console, notes: Console, *, markdown: bool, sources: bool) -> None:
         """`out`, `notes`: standard output and standard error.
         `markdown`: show Markdown, where the terminal can.
-        `sources`: colour what is said by the source of each token, and leave it as it is written.
+        `sources`: colour the answer by token source, without Markdown.
         """
         self._out, self._sources, self._flow = out, sources, TextFlow(out)
         self._blocks = BlockSplitter() if markdown and self._flow.moves and not sources else None
@@ -107,7 +107,7 @@ class AnswerView:
         return self._stream(named + text, "dim")
 
     def _say(self, part: AnswerPart) -> str:
-        """Write a part of what is said. Returns what stands in the rows of the terminal since the last part."""
+        """Write a part of the answer behind the thoughts. Returns the text that it added to the terminal."""
         written = ""
         if self._thinking:
             self._thinking = False
@@ -125,7 +125,7 @@ class AnswerView:
         return written + self._stream(rest)
 
     def _end_block(self, block: str) -> str:
-        """Write a block that has ended as Markdown, in place of its text, or the rest of its text."""
+        """Replace the text of a finished block by its Markdown, or write the rest of its text."""
         rest, self._streamed = block[self._streamed :], max(0, self._streamed - len(block))
         erasing = self._rows.erasing
         if erasing is None:

@@ -1,4 +1,4 @@
-"""What was said in a chat: values that never change, so that an answer that fails loses nothing; and as files."""
+"""The messages of a chat, in files and as immutable values, so that a failed answer loses nothing."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,51 +15,51 @@ _THOUGHTS = "reasoning_content"
 
 
 class BadChat(DrafterError):
-    """A file of messages cannot be read or written, or there is nothing to do with the messages that there are."""
+    """A file of messages cannot be read or written, or a command does not apply to the messages."""
 
 
-class Said(NamedTuple):
-    """One message, and who said it: the user or the assistant. `thoughts`: those before an answer."""
+class DialogueMessage(NamedTuple):
+    """One message with its role, user or assistant. `thoughts`: those before an answer."""
 
     role: str
     content: str
     thoughts: str = ""
 
     def message(self) -> dict[str, Any]:
-        """It in OpenAI's form. Templates show the thoughts of earlier answers, or leave them out."""
+        """The message in OpenAI's form. Templates may leave out thoughts of earlier answers."""
         message = {"role": self.role, "content": self.content}
         return message | {_THOUGHTS: self.thoughts} if self.thoughts else message
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A system message, and what was said since. The user's last message may be unanswered."""
+    """A system message and the messages after it. The user's last one may be unanswered."""
 
     system: str | None = None
-    said: tuple[Said, ...] = ()
+    said: tuple[DialogueMessage, ...] = ()
 
     @property
     def unanswered(self) -> bool:
         return bool(self.said) and self.said[-1].role == USER
 
     def asked(self, question: str) -> "Dialogue":
-        """With a question of the user, in place of one that has no answer."""
+        """The dialogue with a question, which replaces an unanswered one."""
         before = self.said[:-1] if self.unanswered else self.said
-        return replace(self, said=(*before, Said(USER, question)))
+        return replace(self, said=(*before, DialogueMessage(USER, question)))
 
     def answered(self, answer: str, thoughts: str = "") -> "Dialogue":
-        return replace(self, said=(*self.said, Said(ASSISTANT, answer, thoughts)))
+        return replace(self, said=(*self.said, DialogueMessage(ASSISTANT, answer, thoughts)))
 
     def asked_again(self) -> "Dialogue":
-        """Without the answer to the last question. Raises BadChat if there is no question."""
+        """The dialogue without its last answer. Raises BadChat if there is no question."""
         said = self.said if self.unanswered else self.said[:-1]
         if not said or said[-1].role != USER:
-            raise BadChat("nothing was asked yet: there is nothing to ask again")
+            raise BadChat("no question was asked yet: ask one first")
         return replace(self, said=said)
 
     def messages(self) -> list[dict[str, Any]]:
         """The messages in OpenAI's form, the system message first."""
-        system = [] if self.system is None else [Said(SYSTEM, self.system)]
+        system = [] if self.system is None else [DialogueMessage(SYSTEM, self.system)]
         return [each.message() for each in (*system, *self.said)]
 
     def save(self, path: Path) -> None:
@@ -97,11 +97,11 @@ class Dialogue:
             expected = ASSISTANT if at % 2 else USER
             if each.role != expected:
                 number = at + (1 if system is None else 2)
-                raise BadChat(f"{path}: message {number} is of the {each.role}, there must be one of the {expected}")
+                raise BadChat(f"{path}: message {number} has the role {each.role}, expected {expected}")
         return cls(system, tuple(said))
 
 
-def _said(message: Any, where: str) -> Said:
+def _said(message: Any, where: str) -> DialogueMessage:
     if not isinstance(message, dict):
         raise BadChat(f"{where} is no object with role and content")
     role, content = message.get("role"), message.get("content")
@@ -111,8 +111,8 @@ def _said(message: Any, where: str) -> Said:
     if not isinstance(content, str) or not is_text(content):
         raise BadChat(f"{where}: the content must be text")
     if role in _OF_SYSTEM:
-        return Said(SYSTEM, content)
+        return DialogueMessage(SYSTEM, content)
     thoughts = message.get(_THOUGHTS) or "" if role == ASSISTANT else ""
     if not isinstance(thoughts, str) or not is_text(thoughts):
         raise BadChat(f"{where}: {_THOUGHTS} must be text")
-    return Said(role, content, thoughts)
+    return DialogueMessage(role, content, thoughts)

@@ -1,6 +1,6 @@
-"""Parts a Markdown text, as it comes, into blocks that can be shown one by one.
+"""Splits Markdown text, as it arrives, into blocks to be shown one by one.
 
-A block keeps its line ends: the blocks and what is open are the whole text, in its order.
+Blocks keep their line ends: joined, with the open block last, they are the whole text.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ _MAY_GO_ON = ("bullet_list_open", "ordered_list_open", "code_block")  # with an 
 
 
 class BlockSplitter:
-    """Takes a text in pieces of any length. The blocks do not depend on how the text is parted.
+    """Takes a text in chunks of any length. The lengths of the chunks do not affect the blocks.
 
     The text must have no control characters but line ends.
     """
@@ -100,8 +100,8 @@ def _line(segments: Iterable[Segment]) -> Text:
 class Rows:
     """Follows the cursor through the rows of a block. `size`: columns and rows of the terminal at present.
 
-    What cannot be erased for certain is left as it is: a block that is higher than the screen, or that stood there when
-    the terminal got another size or something else was written in between.
+    A block stays if erasing it is unsafe: the block is higher than the screen, the terminal was resized meanwhile, or
+    other text was written in between.
     """
 
     def __init__(self, size: Callable[[], tuple[int, int]]) -> None:
@@ -141,7 +141,7 @@ class Rows:
 
     @property
     def erasing(self) -> str | None:
-        """What erases the block and puts the cursor where it began; None: it must stay."""
+        """Control sequence that erases the block, back to its start; None: it stays."""
         if self._broken or self._size() != self._at_begin or self._rows > self._at_begin[1] - 2:  # a row is the status
             return None
         up = f"\x1b[{self._rows}A" if self._rows else ""

@@ -1,4 +1,4 @@
-"""A chat: reads turns, runs commands, has the pair answer, and keeps what was said."""
+"""A chat: reads turns, runs commands, has the pair answer, and keeps the messages."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +17,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.statistics import Stats
 from gateway.openai_api.answer import markers_to_read
-from specpair.command_line import given_values
+from specpair.command_line import setting_values
 from specpair.engines.errors import BackendError
 from specpair.numbers import counted
 from specpair.protocol.errors import PromptTooLong, SpecPairError
@@ -38,7 +38,7 @@ class ChatTerminated(KeyboardInterrupt):
 
 
 class Chat:
-    """One conversation on a pair. What a user asks for is done; what fails leaves everything as it was."""
+    """One conversation on a pair. A command or an answer that fails changes nothing."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Chat:
         interactive: bool = True,
     ) -> None:
         """`markdown`, `sources`: how answers are shown, see `AnswerView`.
-        `interactive`: whether somebody can do something about an error; else it ends the chat.
+        `interactive`: whether a user can act on an error; else an error ends the chat.
         """
         self.dialogue, self.options = Dialogue(system), options
         self._pair, self._reader, self._interactive = pair, reader, interactive
@@ -110,7 +110,7 @@ class Chat:
                 else:
                     show(self._last, self._notes)
             case "save" | "load" as what:
-                path = given_values.home(argument)
+                path = setting_values.home(argument)
                 if what == "save":
                     self.dialogue.save(path)
                 else:
@@ -160,7 +160,7 @@ class Chat:
         self._ask(asked, replace(self.options, seed=another))
 
     def _ask(self, asked: Dialogue, options: Options) -> None:
-        """Have a question answered. What was written of an answer is said, also if Ctrl-C or an error ended it."""
+        """Have a question answered. The dialogue keeps a partial answer that Ctrl-C or an error ended."""
         before = self.dialogue
         try:
             with unechoed():
@@ -200,7 +200,7 @@ class Chat:
         return self._pair.generate(prompt, options, identity=target.identity, shown=markers.texts), answer
 
     def _say(self, *lines: str) -> None:
-        """Tell something that is no part of an answer, on standard error."""
+        """Write notices that belong to no answer to standard error."""
         for line in lines:
             self._tell(line if self._notes.is_terminal else f"drafter: {line}", "dim")
 

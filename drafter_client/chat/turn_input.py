@@ -1,5 +1,5 @@
-"""Turns of the user: typed with an editor, typed in plain lines, or from a pipe or a file. And the commands among them:
-which there are, how a line is read, and how it can be completed."""
+"""Turns of the user: typed with an editor, typed in plain lines, or from a pipe or a file. Defines
+the commands of a chat, their parsing and their completion."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from drafter_client.errors import BadPrompt, DrafterError
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 from specpair.protocol.terminal_text import one_line
 
 if sys.platform != "win32":
@@ -33,11 +33,11 @@ NO_SYSTEM = "off"  # as text of /system: there is no system message any more
 
 
 class UnknownCommand(DrafterError):
-    """A line is a command that there is not, or is not called as it must be."""
+    """A line names an unknown command, or the command's argument is wrong."""
 
 
 class ChatCommand(NamedTuple):
-    """`takes`: what stands behind the name; empty: nothing. `needs`: whether it must stand there."""
+    """A command. `takes`: its argument; empty: none. `needs`: whether the argument is required."""
 
     name: str
     takes: str
@@ -73,9 +73,9 @@ class Called(NamedTuple):
 
 
 def read(line: str) -> Called | str:
-    """What a line of the user means: a command if it begins with a slash, else what is said, without space around it.
+    """Parse a line of the user: a command if it begins with a slash, else a message, without space around it.
 
-    A space before the slash makes it part of what is said. Raises UnknownCommand.
+    A space before the slash makes the line a message. Raises UnknownCommand.
     """
     if not line.startswith(SIGN):
         return line.strip()
@@ -87,12 +87,12 @@ def read(line: str) -> Called | str:
     if command.needs and not argument:
         raise UnknownCommand(f"{command.usage}: the {command.takes} is missing")
     if argument and not command.takes:
-        raise UnknownCommand(f"{command.usage} takes nothing behind it, got {one_line(argument)[:80]!r}")
+        raise UnknownCommand(f"{command.usage} takes no argument, got {one_line(argument)[:80]!r}")
     return Called(command, argument)
 
 
 def completions(typed: str, modes: Sequence[str]) -> list[str]:
-    """What may stand in place of the last word of `typed`: names of commands, or modes. Files are not among them."""
+    """Completions of the last word of `typed`: names of commands, or modes. Files are not completed."""
     if not typed.startswith(SIGN):
         return []
     name, space, argument = typed[len(SIGN) :].partition(" ")
@@ -102,7 +102,7 @@ def completions(typed: str, modes: Sequence[str]) -> list[str]:
 
 
 def takes(name: str) -> str:
-    """What stands behind the command of this name; empty: nothing, or there is no such command."""
+    """The argument of the command of this name; empty: none, or there is no such command."""
     return COMMANDS[name].takes if name in COMMANDS else ""
 
 
@@ -117,7 +117,7 @@ class TurnReader(Protocol):
 
 
 class PipedInput:
-    """A turn is a line of standard input, which is no terminal."""
+    """Reads turns from a pipe or a file: each line is a turn."""
 
     def read(self) -> str | None:
         """Raises BadPrompt for a line that is not UTF-8."""
@@ -129,7 +129,7 @@ class PipedInput:
 
 
 class LineInput:
-    """Turns are typed at a terminal that edits lines by itself. A backslash at its end continues a line."""
+    """Reads turns from a terminal that edits lines itself. A backslash at its end continues a line."""
 
     def read(self) -> str | None:
         lines: list[str] = []
@@ -146,7 +146,7 @@ class LineInput:
 
 
 class EditedInput:
-    """Enter ends a turn; Alt-Enter, or a backslash before Enter, begins another line of it; a paste keeps its lines.
+    """Enter ends a turn; Alt-Enter, or a backslash before Enter, begins its next line; a paste keeps its lines.
 
     Ctrl-C empties the input; if that is empty, it ends the input, as Ctrl-D does.
     """
@@ -184,7 +184,7 @@ class EditedInput:
 
 
 def history_in(file: Path | None) -> History:
-    """What was typed in earlier runs, which only the user may read; None: it is not kept. Raises OSError."""
+    """The input history of earlier runs, readable by the user only; None: none is kept. Raises OSError."""
     if file is None:
         return InMemoryHistory()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -237,8 +237,8 @@ def _keys() -> KeyBindings:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """A context in which a terminal does not show what is typed, so that it does not mix with an answer. It is kept for
-    the next turn."""
+    """A context in which a terminal does not echo typed text, which would mix with an answer. The text is kept for the
+    next turn."""
     if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():
         yield
         return

@@ -188,7 +188,7 @@ def compare_parser() -> Parser:
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `drafter`. Exits with status 2 for flags that do not go together, as the others do."""
+    """Parse the flags of `drafter`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
     options = _of_text(parser, arguments)
     if options.prompt_file is None:
@@ -246,7 +246,7 @@ def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags of a command that writes texts in a mode and by a strategy, checked as far as those go."""
+    """Parse the flags of a command that generates texts, and check those of mode and strategy."""
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
@@ -326,7 +326,7 @@ def _check_grammar(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
-    """End with an error that gives `reason` if one of the flags `which` was given another value than its default. The
+    """End with the error `reason` if one of the flags `which` was given another value than its default. The
     command may lack some of them.
 
     A value from a variable or from the file is left out instead: it was not meant for this one command.

@@ -138,7 +138,7 @@ def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Fil
     names = [path.stem for path in given]
     for path in given:
         if given.count(path) > 1:
-            raise BadPromptFile(f"the prompt file {path} is given twice: each is a kind of its own")
+            raise BadPromptFile(f"the prompt file {path} is given twice: give each file once")
     return {
         name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults, **chat)
         for path, name in zip(given, names, strict=True)

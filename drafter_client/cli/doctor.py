@@ -1,4 +1,4 @@
-"""`specpair doctor`: what this machine can do for a pair, what a verifier gains from it, and what is missing."""
+"""`specpair doctor`: reports what this machine can draft, what a verifier gains from it, and what is missing."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from drafter_client.cli import doctor_checks as checks
 from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
 from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
-from drafter_client.display.progress import loading, said_of_loading
+from drafter_client.display.progress import loading, verifier_loading
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.addresses import addresses_of
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Look, measure and tell. Returns the exit status: 1 if something is missing. Exits with status 2 for bad flags."""
+    """Check, measure, report. Returns the exit status: 1 if something is missing. Exits with status 2 for bad flags."""
     made = parser()
     options = print_if_asked(made, parsed(made, arguments))
     report = _report(options)
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @dataclass(slots=True)
 class DoctorReport:
-    """What the doctor found. `missing`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
+    """Findings of the doctor. `missing`: what is missing or wrong; `notes`: remarks on verifiers."""
 
     machine: checks.Machine
     engines: Sequence[checks.InstalledEngine]
@@ -104,7 +104,7 @@ class DoctorReport:
 
 
 def _show(report: DoctorReport, console: Console) -> None:
-    """Print the tables, then what is missing. Nothing in what other programs sent can move the cursor."""
+    """Print the tables, then what is missing. Control characters from other programs are escaped."""
 
     def say(line: str, style: str = "") -> None:
         console.print(Text(f" {one_line(line)}".rstrip(), style), soft_wrap=True)
@@ -138,11 +138,11 @@ def _report(options: argparse.Namespace) -> DoctorReport:
         report.missing += checks.of_llama_cpp(report.engines, report.machine.gpus)
     target = (options.model or DEFAULT_TARGET, None, STORED)
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
-        with _told_in(report.missing, options):
+        with _as_finding(report.missing, options):
             report.models.append(_speed(options, path, hf, weights))
     key, memory = api_key(options), memory_file()
     for address in addresses_of(options.verifier, direct=False):
-        with _told_in(report.missing, options), said_of_loading() as on_wait:
+        with _as_finding(report.missing, options), verifier_loading() as on_wait:
             try:
                 found = checks.gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
                 report.verifiers.append(found)
@@ -155,8 +155,8 @@ def _report(options: argparse.Namespace) -> DoctorReport:
 
 
 @contextmanager
-def _told_in(findings: list[checks.Finding], options: argparse.Namespace) -> Iterator[None]:
-    """A context whose error, if it is one of ours, is a finding. What follows the context goes on."""
+def _as_finding(findings: list[checks.Finding], options: argparse.Namespace) -> Iterator[None]:
+    """A context that turns a SpecPairError, DrafterError or BackendError into a finding."""
     try:
         yield
     except ModelLoadError as error:

@@ -1,4 +1,4 @@
-"""What `specpair doctor` looks at: this machine, its engines, how fast models run here, what a verifier would gain."""
+"""Checks of `specpair doctor`: this machine, its engines, the speed of models here, and a verifier's gain."""
 
 import platform
 import shutil
@@ -36,7 +36,7 @@ _LIMIT = 2.0  # seconds after which no further round begins
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """`kind`: NVIDIA, METAL or NEURON. `name`: as its maker's program or the system tells it."""
+    """`kind`: NVIDIA, METAL or NEURON. `name`: from its vendor's program or the system."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`cores`: logical ones that a process may use; `threads`: those that an engine takes where it is not told.
+    """`cores`: logical cores that a process may use; `threads`: an engine's threads by default.
     `memory`, `free`: bytes. `gpus`: those that can be seen, and other accelerators.
     """
 
@@ -63,7 +63,7 @@ def this_machine() -> Machine:
 
 
 def gpus(devices: Path = Path("/dev")) -> tuple[Gpu, ...]:
-    """What NVIDIA's program lists, the GPU of a Mac, and Neuron devices. `devices`: the folder where these would be."""
+    """GPUs that nvidia-smi lists, the GPU of a Mac, and Neuron devices. `devices`: the folder of device files."""
     found = [
         Gpu(NVIDIA, name) for name in printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     ]
@@ -86,14 +86,14 @@ class InstalledEngine:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is missing or wrong. `mend`: the command or the words that mend it; empty: `what` has them."""
+    """Something that is missing or wrong. `mend`: the command or advice that mends it; empty: see `what`."""
 
     what: str
     mend: str = ""
 
 
 def engines(found: Callable[[str], object] = find_spec) -> list[InstalledEngine]:
-    """All engines in the order of their table in the documentation. `found`: whether there is a module; None: no."""
+    """All engines in the order of the documentation's table. `found`: returns None for a missing module."""
     return [_engine(name, found) for name in (*SHOWN, *_OF_A_VERIFIER)]
 
 
@@ -112,7 +112,7 @@ def _engine(name: str, found: Callable[[str], object]) -> InstalledEngine:
 def of_llama_cpp(
     here: Sequence[InstalledEngine], gpus: Sequence[Gpu], which: Callable[[str], str | None] = shutil.which
 ) -> list[Finding]:
-    """What is missing for llama.cpp, the engine of models that people have: itself, a compiler, the use of `gpus`."""
+    """What is missing for llama.cpp, the engine of GGUF models: the engine, a compiler, support for `gpus`."""
     [engine] = (each for each in here if each.name == "llama_cpp")
     if engine.mend:
         wanting = [Finding("llama.cpp, which runs GGUF files, is not installed", engine.mend)]
@@ -150,7 +150,7 @@ def time_passes(backend: Backend, clock: Callable[[], float]) -> dict[int, float
     engine raises.
 
     The shortest of several passes counts, since the first may prepare what later ones use. The slot is read anew for
-    each, because an engine may not be able to take tokens back.
+    each, because some engines cannot take tokens back.
     """
     held = max(1, min(_HELD, backend.max_batch_tokens, backend.context_length - WIDE))
     widths = [width for width in (1, WIDE) if width <= min(backend.max_batch_tokens, backend.context_length - held)]
@@ -202,7 +202,7 @@ def gain(
     memory: Path | None,
     on_wait: Callable[[float | None], None] | None = None,
 ) -> Gain:
-    """Pair with the verifier at `url`, without a text. Where the vocabularies differ, nothing drafts here. Raises
+    """Pair with the verifier at `url`, without a text, and estimate the gain of drafting here. Raises
     SpecPairError, DrafterError or BackendError."""
 
     def paired(draft: DraftModel | None) -> Pair:

@@ -12,8 +12,7 @@ from typing import Any
 
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
-from specpair.command_line import given_values
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line import setting_values
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -25,6 +24,7 @@ from specpair.command_line.layers import (
 )
 from specpair.command_line.options import add_option, add_options, option_of
 from specpair.command_line.parser import Parser, Switch, flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import several_lines
 
@@ -42,7 +42,7 @@ NAMES = Names("drafter", OPTIONS)
 
 
 def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """The flags of a command, and as `settings` the `DrafterSettings` that say where the lasting ones came from.
+    """The flags of a command, and as `settings` the `DrafterSettings` with the source of each.
 
     A flag that was not given has the value of its variable, else of its key in the file, else its default. Exits with
     status 2 and an error that names the flag, the variable, or the file and the key.
@@ -63,7 +63,7 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
 
 
 def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The setting `keys_file`, whatever the other settings are. Raises SettingsError."""
+    """The setting `keys_file`, even if others are invalid. Raises SettingsError."""
     return first_path(lasting_layers(NAMES, config, environment, _warn), "keys_file")
 
 
@@ -84,7 +84,7 @@ def _warn(warning: str) -> None:
 
 
 def _of_engine(layers: Sequence[Layer], flags: Mapping[str, Option]) -> list[Layer]:
-    """The layers without what is for another engine than the command's.
+    """The layers without the settings of engines that are not used.
 
     These are settings of an engine in a variable or in the file, where the engine that the same layer or a lower one
     names is overridden by a higher one; and lookup as the engine, for a command that runs a model.
@@ -130,7 +130,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
 
 
 def engine_flags(group: argparse._ArgumentGroup, **others: Mapping[str, Any]) -> None:
-    """`others`: what a flag says in another way than its option."""
+    """`others`: arguments that differ from the option's."""
     add_options(group, ProgramOptions, ["backend"], **others)
     for option in ENGINE.values():
         add_option(group, option)
@@ -193,7 +193,7 @@ def profile_flag(group: argparse._ArgumentGroup) -> None:
 def path(text: str) -> Path:
     """A path. An empty one is refused: it would be the current folder."""
     try:
-        return given_values.path(text)
+        return setting_values.path(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -152,7 +152,7 @@ def check(results: Iterable[Result], prompts: Sequence[FilePrompt], models: Mode
     for result in results:
         number = result.index + 1
         if not 0 <= result.index < len(prompts):
-            raise _other(name, f"a prompt {number}, and there are {len(prompts)} now")
+            raise _other(name, f"prompt {number} of a file that now has {len(prompts)}")
         head = _head(prompts[result.index], models)
         for key in ("prompt", "id"):
             if result.line.get(key) != head[key]:
@@ -176,7 +176,7 @@ def _other(name: str, what: str) -> OtherResults:
 
 
 class ResultsFile:
-    """Opens, locks and reads the file, so that one that cannot be used is refused before any work.
+    """Opens, locks and reads the file, so that an unusable file is refused before any work.
 
     No other run may use it until `close`. Nothing is written before `begin`; without `begin`, a new file is removed
     again. Raises BadOutput, OutputBusy, and ForeignOutput where the file holds anything else than results.
@@ -189,7 +189,7 @@ class ResultsFile:
         self._descriptor: int | None = None
         with self._errors_named():
             if self._path.exists() and not self._path.is_file():
-                raise BadOutput(f"{self.name} is no file: results are kept in one")
+                raise BadOutput(f"{self.name} is not a regular file: name one for --output")
             self._is_new = not self._path.exists()
             self._descriptor = self._opened()
             try:
@@ -235,7 +235,7 @@ class ResultsFile:
                 line = line[os.write(self._descriptor, line) :]
 
     def put_in_order(self) -> None:
-        """Keep the one line of each prompt that counts, in order, and close. The file is replaced whole or not."""
+        """Keep the one line of each prompt that counts, in order, and close. The file is replaced atomically."""
         ordered = list(latest(self._results).values())
         if ordered == self._results:
             self.close()

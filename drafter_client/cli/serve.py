@@ -13,7 +13,7 @@ from drafter_client.serve.live import Feed
 from drafter_client.serve.metrics import DrafterMetrics, Observers
 from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.listening import bind_sockets, configured, serve, shown_address
@@ -51,7 +51,7 @@ def run_serve(options: argparse.Namespace) -> int:
         check_draft_n(pair, options)
         chosen = served_options(options)
         if chosen.mode is Mode.AUTO and (reason := chosen.one_mode) is not None:
-            _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), reason)
+            _log.warning("mode auto uses %s for all texts, because of %s", pair.settled_mode(chosen), reason)
         how = AppOptions(
             drain=options.drain,
             access_log=options.access_log,

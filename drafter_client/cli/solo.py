@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from drafter_client.cli.steps import api_key, check_system, drawing_options, engine_of, prompt_ids, read_prompt, show
 from drafter_client.conversation import chat_ids, conversation
-from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
+from drafter_client.display.progress import loading, say_notice, say_outage, say_prompt, verifier_loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import BadOption, BadPrompt
@@ -86,7 +86,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     if options.which == "server":
         told = PairKeywords(on_outage=say_outage(), on_prompt=say_prompt(), on_notice=say_notice)
         told |= {"api_key": api_key(options), "patience": options.patience}
-        with said_of_loading() as told["on_wait"]:
+        with verifier_loading() as told["on_wait"]:
             pair = Pair(options.verifier, None, **told)
         with pair:
             return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)
@@ -102,7 +102,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
         else:
             ids = backend.vocabulary.encode(prompt)
         if not ids:
-            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+            raise BadPrompt("the model reads the prompt as empty: give at least one character that is no space")
         described = {name: value for name, value in chosen.described().items() if name not in _OF_A_VERIFIER}
         stats = Stats(model=backend.model_name, mode=SOLO, sampling=described)
         if len(ids) + chosen.max_tokens > backend.context_length:

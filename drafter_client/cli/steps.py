@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.conversation import Messages
-from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
+from drafter_client.display.progress import loading, say_notice, say_outage, say_prompt, verifier_loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
@@ -27,7 +27,7 @@ from drafter_client.pair import Pair
 from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
 from drafter_client.statistics import SOLO
 from drafter_client.trace.writer import TraceFolder
-from specpair.command_line.options import given
+from specpair.command_line.options import option_values
 from specpair.command_line.start import keep_loaded_objects
 from specpair.drafters.custom import plugged
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -60,13 +60,13 @@ def pair_of(
 
     `observer`: takes the events of each text, in place of a trace.
     `on_outage`: called with each outage, too.
-    `log`: takes what would be shown of waits for the verifier; None: it is shown.
-    `serves`: whether others ask for its texts, any of which may keep to a grammar.
+    `log`: called with notices of waits for the verifier; None: they are shown.
+    `serves`: whether clients request its texts, any of which may have a grammar.
     `waits`: whether to wait for a verifier that does not answer yet, as long as for one that went away.
     """
     say = say_outage(log)
 
-    def told(outage: Outage) -> None:
+    def report(outage: Outage) -> None:
         say(outage)
         if on_outage is not None:
             on_outage(outage)
@@ -88,12 +88,12 @@ def pair_of(
             patience=options.patience,
             start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
             on_wait=on_wait,
-            on_outage=told,
+            on_outage=report,
             on_prompt=say_prompt() if log is None else None,
             on_notice=notice,
         )
 
-    with said_of_loading(log) as on_wait:
+    with verifier_loading(log) as on_wait:
         pair = retry_until_there(made, options.patience if waits else 0.0, log or say_notice)
     if serves or given_grammars(options):
         drafting = pair.paired.drafting
@@ -110,9 +110,9 @@ def retry_until_there(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """The result of `make`, which is repeated while no verifier answers, `patience` seconds at most.
+    """Call `make`, again while no verifier answers, at most `patience` seconds. Returns its result.
 
-    `make`: is given `say` for its notices. Those that each attempt would repeat are not said.
+    `make`: gets a callback for notices, of which only those of the first attempt are shown.
 
     Raises what `make` raises: VerifierUnreachable when the patience is over.
     """
@@ -172,23 +172,23 @@ def draft_model(options: argparse.Namespace) -> DraftModel:
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
-    return LoadOptions(**given(LoadOptions, options))
+    return LoadOptions(**option_values(LoadOptions, options))
 
 
 def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
-    """An engine's message, in which the setting at fault has the name by which the user gave it."""
+    """An engine's message, which names the setting at fault as the user gave it."""
     return str(error) if error.setting not in ENGINE else error.called(options.settings.key(error.setting))
 
 
 def drawing_options(options: argparse.Namespace) -> Options:
     """The options that every mode and `solo` have, from the flags: where the text ends, and how it is sampled."""
     drawn = (*options_of(SamplingOptions), "max_tokens", "stop")
-    return Options(**{name: value for name, value in given(Options, options).items() if name in drawn})
+    return Options(**{name: value for name, value in option_values(Options, options).items() if name in drawn})
 
 
 def served_options(options: argparse.Namespace, **others: Any) -> Options:
-    """The options of all texts of a command, from the flags, and others."""
-    return Options(**given(Options, options) | others)
+    """The options of all texts of a command, from flags and `others`."""
+    return Options(**option_values(Options, options) | others)
 
 
 def text_options(options: argparse.Namespace) -> Options:
@@ -263,7 +263,7 @@ def check_encoding(what: str, text: str) -> None:
 
 @contextmanager
 def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    """A context in which SIGTERM calls `act`; not so in a thread other than the main one, which may set no handlers."""
+    """A context in which SIGTERM calls `act`. No effect outside the main thread, which alone may set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

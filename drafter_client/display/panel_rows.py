@@ -1,4 +1,4 @@
-"""The rows, bars and notes of the panel, as text. Which there are depends on the mode. A dash: a value is not known."""
+"""The rows, bars and notes of the panel, as text. The mode selects them. A dash stands for an unknown value."""
 
 from drafter_client.options import Mode
 from drafter_client.statistics import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, SOLO, VERIFY, Stats, fitted, itl
@@ -178,14 +178,14 @@ def bars(stats: Stats) -> list[Bar]:
 
 
 def exactness(strategy: str, *, drafted: bool) -> str:
-    """What a text by `strategy` is, in words. Not for `coupled`: its text is the target's sample under shared noise."""
+    """The guarantee of `strategy`, in words. Not for `coupled`: its text is the target's sample under shared noise."""
     if strategy == Strategy.THRESHOLD and not drafted:
         return "target's sample"
     return _EXACT.get(strategy, "?")
 
 
 def lossy(stats: Stats) -> bool:
-    """Whether the text may differ from the target's own; it cannot where the target wrote all of it."""
+    """Whether the text may differ from the target's own; false if the target wrote all of it."""
     return stats.sampling.get("strategy") == Strategy.THRESHOLD and _may_be_drafted(stats)
 
 
@@ -236,7 +236,7 @@ def notes(stats: Stats) -> list[str]:
 
 
 def hints(stats: Stats) -> list[str]:
-    """What metrics of a pair mean that look like a fault, a line each."""
+    """Explanations of metrics that look like a fault, a line each."""
     if stats.mode in (SOLO, Mode.TARGET):
         return []
     found = []

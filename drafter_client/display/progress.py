@@ -74,7 +74,7 @@ class WritingProgress:
         return nullcontext()
 
     def row_of_its_own(self) -> str:
-        """What a signal handler has to write before a line, so that the line gets a row of its own. Takes no lock."""
+        """The text that a signal handler writes first, so that its line begins a new row. Takes no lock."""
         return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
 
     def _show(self) -> None:
@@ -85,7 +85,7 @@ class WritingProgress:
 
 
 class _Bar(WritingProgress):
-    """Shows it as a bar."""
+    """Progress as a bar."""
 
     def __init__(self, bar: Progress, prompts: int, done: int, clock: Callable[[], float]) -> None:
         super().__init__(prompts, done, clock)
@@ -137,7 +137,7 @@ def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic
 
 
 @contextmanager
-def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
+def verifier_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
     """A context that yields a callback for the progress of the verifier's loading, 0 to 1; None: unknown.
 
     On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth. `log`:

@@ -110,7 +110,7 @@ class TextFlow:
         return merged
 
     def _next_row(self, cells: int, width: int) -> list[StyledText]:
-        """What begins a row with the present word, where a character of `cells` cells does not fit."""
+        """Move the present word to a new row, since a character of `cells` cells does not fit."""
         word, begin = self._word, self._begin
         length = self._column - begin
         if begin == 0 or length + cells > width:  # the terminal splits it

@@ -11,8 +11,8 @@ _TIMED_MODES = (Mode.TARGET, Mode.FUSED, SOLO)  # in which the statistics have t
 
 
 class StatsCounter:
-    """Fills `Stats`. In mode `auto`, the statistics of each stretch are counted apart, too, for what the text waited
-    for: that depends on the mode of the stretch."""
+    """Fills `Stats`. In mode `auto`, each stretch is also counted by itself, as the waiting times depend
+    on the stretch's mode."""
 
     def __init__(self, stats: Stats, text: TextSession | None = None) -> None:
         """`text`: whose tokens behind a stop string are left out at its end; None: a stretch of a text."""
@@ -144,7 +144,7 @@ class StatsCounter:
 
 
 def _looked_up(each: JudgedRound) -> JudgedRound:
-    """The round with the drafter's own tokens as looked up in the text: the drafter is a lookup."""
+    """The round of a lookup drafter, with its tokens marked as looked up in the text."""
     own = DraftSource.MODEL
     tokens = tuple(token._replace(source=DraftSource.LOOKUP) if token.source is own else token for token in each.tokens)
     return each._replace(tokens=tokens)

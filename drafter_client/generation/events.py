@@ -1,4 +1,4 @@
-"""What happens to a text beside drafting and verifying: one class for each event."""
+"""Events of a text other than drafting and verifying: one class for each event."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class PromptRead(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class PromptCached(RunEvent):
-    """So many tokens of the prompt were not read, as the verifier's KV cache of another text had them."""
+    """The number of prompt tokens that the verifier found in the KV cache of another text."""
 
     tokens: int
 

@@ -32,7 +32,7 @@ def resuming(
     goes_on_after: Callable[[Exception], bool],
 ) -> Run:
     """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready, or
-    at once if there is another one that is.
+    at once if another verifier is ready.
 
     `attempt()` begins to generate what follows `text.known`, at the verifier of `client`.
     `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it. If
@@ -74,7 +74,7 @@ def resuming(
 
 @dataclass(slots=True)
 class _Resumption:
-    """What is known of the attempts at one text; decides what follows an attempt. The arguments: as in `resuming`."""
+    """State of the attempts at one text; decides what follows an attempt. The arguments: as in `resuming`."""
 
     _text: TextSession
     _bounds: Callable[[], ResponseBounds]

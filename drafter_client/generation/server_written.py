@@ -51,7 +51,7 @@ def served(
                 continue
             if isinstance(event, GenerateResponse):
                 if event.token_ids != text.tokens:
-                    raise broken_promise(where, "token_ids is not what was streamed")
+                    raise broken_promise(where, "token_ids differs from the streamed tokens")
                 summary, text.finish_reason = event, event.finish_reason
                 continue  # the connection can be used again only after the response was read to its end
             position = len(text.known)

@@ -36,8 +36,8 @@ class RemoteConnection:
     BadReply, and what the client raises."""
 
     def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
-        """`bounds`: of the text, which responses are checked by.
-        `trees`: whether the verifier takes trees; else of each its likeliest chain is sent.
+        """`bounds`: of the text, to check responses by.
+        `trees`: whether the verifier takes trees; else each tree's likeliest chain is sent.
         """
         self._client, self._session_id, self._bounds, self._trees = client, session_id, bounds, trees
         self._aborted = False
@@ -233,8 +233,8 @@ class SpeculativeRun:
 
 
 class Preparation:
-    """Makes, in a thread, what the reactor needs beside the prefill's reply: an executor's threads and connections take
-    milliseconds, and so do the indexes of a long text."""
+    """Prepares the reactor in a thread during the prefill: an executor's threads and connections take milliseconds,
+    and so do the indexes of a long text."""
 
     def __init__(self, speculation: SpeculativeRun, executor: Callable[[], Executor]) -> None:
         self._speculation, self._executor = speculation, executor

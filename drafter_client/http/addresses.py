@@ -1,5 +1,5 @@
-"""The addresses of the verifiers that one setting names: URLs with commas between them, names of several machines. And
-the proxy on the way to one."""
+"""Resolves the setting that names verifiers: URLs with commas between them, names of several machines. Finds the proxy
+on the way to each."""
 
 import socket
 import urllib.request
@@ -13,7 +13,7 @@ from specpair.protocol.http_reply import is_loopback
 
 
 class VerifierAddress(NamedTuple):
-    """Where a verifier is: its `url`, and the network address that is taken of those that its name has (empty: any)."""
+    """A verifier's `url`, and the network address to use of those that its name has (empty: any)."""
 
     url: str
     at: str = ""
@@ -55,7 +55,7 @@ def _machines(url: str, place: httpx.URL) -> list[VerifierAddress]:
 
 
 def with_scheme(url: str) -> str:
-    """The address in full: without a scheme, as in `bigbox:8000`, it is one of http://."""
+    """The address with a scheme: http:// if it has none, as in `bigbox:8000`."""
     # "http:host" lacks its slashes; http://http:host would be a host named http.
     return url if "://" in url or url.startswith(("http:", "https:")) else f"http://{url}"
 
@@ -63,7 +63,7 @@ def with_scheme(url: str) -> str:
 def parsed(url: str) -> httpx.URL:
     """The address of a verifier. Raises BadUrl."""
     if "@" in url:
-        raise BadUrl("the address of a verifier has no user and no password: give its key with --api-key")
+        raise BadUrl("the address of a verifier must not hold a user or password: give its key with --api-key")
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:

@@ -26,15 +26,15 @@ from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 _WITH_NEWS: Headers = [(b"Accept", b"text/event-stream")]  # a verifier that knows no such reply sends the usual one
 
 
-class Others(Protocol):
-    """The verifiers between which clients move; see `verifiers.Verifiers`."""
+class VerifierFailover(Protocol):
+    """Moves clients between verifiers; see `verifiers.Verifiers`."""
 
     def moved(self, client: "VerifierClient", error: Exception) -> bool:
-        """Move `client`, a request of which has failed with `error`, to another verifier; False: none is ready, or
-        another one would be no remedy."""
+        """Move `client` to another verifier after its request failed with `error`; False: none is ready, or moving
+        is no remedy."""
 
     def look(self, client: "VerifierClient") -> Health:
-        """Move `client` to a verifier that is ready, if any is: its own before others, unless it has failed."""
+        """Move `client` to a ready verifier, if there is any. Its own comes first, unless it failed."""
 
     def leave(self, client: "VerifierClient") -> bool:
         """Move `client` to another verifier if its own drains and another one is ready. Returns whether it has."""
@@ -57,7 +57,7 @@ class VerifierClient(Requests):
     The errors: as of `Requests`.
     """
 
-    others: "Others | None"
+    others: "VerifierFailover | None"
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class VerifierClient(Requests):
         *,
         api_key: str | None = None,
         outages: Outages | None = None,
-        others: "Others | None" = None,
+        others: "VerifierFailover | None" = None,
         transport: BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -116,7 +116,7 @@ class VerifierClient(Requests):
         return self.others is not None and self.others.moved(self, error)
 
     def look(self) -> Health:
-        """The verifier's health; of several, that of the one that the client moves to, if any is ready."""
+        """The verifier's health. With several verifiers, first move to a ready one, if there is any."""
         return self.health() if self.others is None else self.others.look(self)
 
     def wait_until_ready(
@@ -163,17 +163,17 @@ class VerifierClient(Requests):
         The client makes the session id, so that a retry finds the session that the first attempt opened.
         `options`: other fields of the request.
         `on_read`: called now and then while that takes long.
-        `listener`: whose `stream` will be asked for the session's news. Those come behind the reply, so the listener
-            gets this connection in exchange for its own; it has to ask for them if the verifier cannot send them so.
+        `listener`: the client whose `stream` reads the session's events. They follow the reply, so the listener gets
+            this connection in exchange for its own; it requests them if the verifier cannot send them so.
         """
         body = build(PrefillRequest, text.request() | options).body()
         path = f"/sessions/{text.session_id}"
 
-        def told(content: bytes) -> None:
+        def on_reply(content: bytes) -> None:
             session = responses.read(self.url + path, SessionInfo, content)
             on_read(PromptProgress(session.prompt_read, session.prompt_len))
 
-        with self.connection.probing(ResponseProbe(path, self._headers_of(text.session_id), told)):
+        with self.connection.probing(ResponseProbe(path, self._headers_of(text.session_id), on_reply)):
             if listener is None:
                 content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
             else:
@@ -181,7 +181,7 @@ class VerifierClient(Requests):
         return responses.read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
     def _opened(self, body: bytes, session_id: str, listener: "VerifierClient") -> bytes:
-        """The reply to `/prefill`. Hands the session's news over to `listener` if they follow."""
+        """The reply to `/prefill`. `listener` takes over the session's events if they follow."""
         events = self._events("/prefill", body, session_id, _WITH_NEWS, TIMEOUTS["/prefill"])
         name, content = next(events, (COMMENT, b""))
         if name == COMMENT:
@@ -196,7 +196,7 @@ class VerifierClient(Requests):
         return content
 
     def verify(self, session_id: str, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
-        """Have a draft judged. Its position makes the request safe to repeat.
+        """Verify a draft. Its position makes the request safe to repeat.
 
         `policy`: what the verifier does after a rejection; it self-continues only in a session that was opened for it.
         """

@@ -91,11 +91,11 @@ class Traffic:
 
 
 class ResponseProbe(NamedTuple):
-    """What is asked over another connection while a response takes long."""
+    """A request over another connection while a response takes long."""
 
     path: str = "/health"
     headers: Sequence[tuple[bytes, bytes]] = ()
-    told: Callable[[bytes], None] = lambda body: None  # takes the body of a reply that is no error
+    on_reply: Callable[[bytes], None] = lambda body: None  # takes the body of a reply that is no error
 
 
 class HttpConnection:
@@ -135,7 +135,7 @@ class HttpConnection:
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
         if self._plain and _asks_for_tls(response):
-            raise VerifierUnreachable(f"what answers at {self.url} speaks TLS: write https:// instead of http://")
+            raise VerifierUnreachable(f"the server at {self.url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -295,14 +295,14 @@ class HttpConnection:
         return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")
 
     def _ask_probe(self, waited: float) -> None:
-        """Ask what `_probe` says over another connection. Raises ConnectionLost if nothing answers."""
+        """Send `_probe` over another connection. Raises ConnectionLost if nothing answers."""
         prober = self._prober = HttpConnection(self.url, at=self._at, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()
             response = prober.exchange("GET", self._probe.path, None, [*self._probe.headers], PROBE_TIMEOUT)
             if response.status_code == 200:
-                self._probe.told(response.content)
+                self._probe.on_reply(response.content)
         except BadReply:
             pass  # any answer shows that the server is there
         except DrafterError as error:
@@ -314,7 +314,7 @@ class HttpConnection:
 
 
 def _weakly(method: Callable[P, None]) -> Callable[P, None]:
-    """The method without its object, which holds what calls it. A cycle would be left to the garbage collector."""
+    """Call the method by a weak reference. A strong one would be a cycle, left to the garbage collector."""
     found = WeakMethod(method)
 
     def call(*arguments: P.args, **more: P.kwargs) -> None:

@@ -1,5 +1,5 @@
-"""Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair. What
-several looks have found is a `KnownVerifier`."""
+"""Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair. The
+state of one of several verifiers: `PooledVerifier`."""
 
 import threading
 from collections import deque
@@ -36,11 +36,11 @@ def check_health(client: Requests, *, started: bool = True) -> Health:
     """
     try:
         response = client.exchange_once("GET", "/health")
-        told = _told(client, response)
+        told = _health_in(client, response)
     except (*retries.SILENT, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
-        assert told is not None  # else `_told` has raised
+        assert told is not None  # else `_health_in` has raised
         texts, waiting = told.texts or 0, told.waiting or 0
         return Health(True, identity=told.identity or "", texts=texts, waiting=waiting, overloaded=told.overloaded)
     if told is not None and told.status == "failed" and started:  # its process ends, and may be started anew
@@ -72,7 +72,7 @@ def wait_until_ready(
     began = clock()
     while True:
         response = client.exchange("GET", "/health")
-        told = _told(client, response)
+        told = _health_in(client, response)
         if response.status_code == 200:
             return
         if told is None or told.status != "loading":
@@ -94,8 +94,8 @@ def wait_until_ready(
 def _refusal(client: Requests, response: Response, told: HealthResponse | None, *, asks_model: bool) -> Exception:
     """The error of a verifier that is neither ready nor loading.
 
-    `asks_model`: whether a router without a node that is ready is asked for its model, as its reply may say what no
-        wait mends.
+    `asks_model`: whether to ask a router without a ready node for its model: the reply may say why waiting is
+        useless.
     """
     if told is not None and told.status == "failed":
         return DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
@@ -114,8 +114,8 @@ def _refusal(client: Requests, response: Response, told: HealthResponse | None, 
     return away if isinstance(refusal, ServerError) else refusal
 
 
-def _told(client: Requests, response: Response) -> HealthResponse | None:
-    """What a response of `/health` says; None for an error that is none of a verifier. Raises BadReply for status 200
+def _health_in(client: Requests, response: Response) -> HealthResponse | None:
+    """Parse a response of `/health`; None for an error that no verifier sends. Raises BadReply for status 200
     and another body than a verifier's."""
     try:
         return read(client.url + "/health", HealthResponse, response.content)
@@ -132,8 +132,8 @@ class VerifierStatus(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class KnownVerifier:
-    """One of several verifiers. Times are seconds of one clock."""
+class PooledVerifier:
+    """State of one of several verifiers. Times are in seconds."""
 
     address: VerifierAddress
     due: threading.Event = field(default_factory=threading.Event)  # set: look now
@@ -174,7 +174,7 @@ class KnownVerifier:
 
 
 def difference(theirs: ModelInfo, ours: ModelInfo) -> str:
-    """What `theirs` is, in words that tell it from `ours`; empty if a text of one can go on with the other."""
+    """How `theirs` differs from `ours`, in words; empty if a text of one can continue with the other."""
     if continues(theirs.identity, ours.identity):
         return ""
     if theirs.name != ours.name:

@@ -1,7 +1,7 @@
 """Wait for a verifier that went away: check its health until it is ready. `retries` has the rules.
 
-All waits of a pair are one outage for those who are told of it: it begins with the first of them, and is over when a
-request is answered and nobody waits any more.
+All waits of a pair are reported as one outage. It begins with the first wait, and is over when a request is answered
+and no thread waits.
 """
 
 import threading
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Stop:
-    """A flag that any thread may set. It ends the waiting for a verifier, and aborts what is under way there: that of a
-    text is set when no more of the text is wanted.
+    """A flag that any thread may set. It ends the waiting for a verifier, and aborts the request under way. A text's
+    flag is set when no more of the text is wanted.
 
-    It counts as set if the flag `above` is set: after that of a pair, none of its texts waits for a lost verifier.
+    The flag counts as set if the flag `above`, such as the pair's, is set: then none of the pair's texts waits.
     """
 
     def __init__(self, above: "Stop | None" = None) -> None:
@@ -160,7 +160,7 @@ class Outages:
                 self._on_outage(outage)
 
     def noticed(self, why: str, progress: float | None = None) -> None:
-        """Note that a health check, beside all waits, found the verifier not ready. The arguments: as in `Outage`."""
+        """Note that a health check outside of waits found the verifier not ready. The arguments: as in `Outage`."""
         began = self._clock() if self.present is None else self._began
         self.tell(Outage(self._clock() - began, self.patience, why, progress))
 

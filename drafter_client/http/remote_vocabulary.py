@@ -40,8 +40,8 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
 def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> AbstractContextManager[Vocabulary]:
     """A context with the vocabulary that texts are read and written in, which is the target's.
 
-    It is `ours`, of the draft model, if that reads and writes all texts as the target's does, as far as their
-    `text_digest` can tell, and else a `RemoteVocabulary`.
+    It is `ours`, the draft model's, if its `text_digest` equals the target's, so that both encode texts alike; else a
+    `RemoteVocabulary`.
     `info`: the result of `client.model`.
     """
     told = info.vocabulary
@@ -68,11 +68,11 @@ class RemoteVocabulary(Vocabulary):
         where = client.url + "/vocabulary"
         told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, IS_IT_ONE))
         if len(told.kinds) != len(told.pieces):
-            raise broken_promise(where, "kinds is not one digit for each of the pieces")
+            raise broken_promise(where, "kinds must be one digit for each piece")
         pieces, kinds = [each.encode("latin-1") for each in told.pieces], [Kind(int(digit)) for digit in told.kinds]
         super().__init__(pieces, kinds, told.begin, frozenset(told.ends), told.end)
         if self.fingerprint != info.vocabulary:
-            raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
+            raise BadReply(f"the vocabulary that {client.url} sent does not match its fingerprint")
 
     def close(self) -> None:
         for client in self._added:
@@ -105,5 +105,5 @@ class RemoteVocabulary(Vocabulary):
         where = self._client.url + "/tokenize"
         ids = read(where, TokenizeResponse, content).token_ids
         if ids and max(ids) >= self.size:
-            raise broken_promise(where, f"token_ids holds {max(ids)}, and the vocabulary has {self.size} ids")
+            raise broken_promise(where, f"token_ids holds {max(ids)}, but the vocabulary has {self.size} ids")
         return ids

@@ -31,7 +31,7 @@ def broken_promise(where: str, wrong: str) -> BadReply:
 
 
 def lacks(url: str, path: str, error: Exception, advice: str) -> BadReply:
-    """The error for what answers at `url` and has no such path, as its own `error` says. `advice`: what to do."""
+    """The error for a server at `url` that lacks a path and replied `error`. `advice`: what to do."""
     return BadReply(f"what answers at {url} has no {path.partition('?')[0]} ({error}): {advice}")
 
 
@@ -52,7 +52,7 @@ def read(where: str, model: type[R], content: bytes) -> R:
 
 def expect(where: str, field: str, value: int, due: int) -> None:
     if value != due:
-        raise broken_promise(where, f"{field} is {value} where {due} is due")
+        raise broken_promise(where, f"{field} is {value}, expected {due}")
 
 
 def read_model(where: str, content: bytes, below: int | None = None) -> ModelInfo:
@@ -63,7 +63,7 @@ def read_model(where: str, content: bytes, below: int | None = None) -> ModelInf
         expect(where, "vocabulary.below", vocabulary.below, below)
     ids = (*vocabulary.ends, vocabulary.begin or 0)
     if vocabulary.below > vocabulary.size or min(ids) < 0 or max(ids) >= vocabulary.size:
-        raise broken_promise(where, f"vocabulary is said to have {vocabulary.size} ids, and names others")
+        raise broken_promise(where, f"vocabulary has {vocabulary.size} ids, but names others")
     return info
 
 
@@ -71,7 +71,7 @@ def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Seque
     """`prompt_ids` and the `known` generated tokens are those of the request. The response begins right after them."""
     opened = read(where, responses.PrefillResponse, content)
     if opened.prompt_ids != prompt_ids:
-        raise broken_promise(where, "prompt_ids is not what was sent")
+        raise broken_promise(where, "prompt_ids differs from the request")
     expect(where, "position", opened.position, len(prompt_ids) + len(known))
     if not opened.tokens and not (known and opened.finish_reason):
         raise broken_promise(where, "tokens is empty")
@@ -83,7 +83,7 @@ def read_verify(where: str, content: bytes, position: int, drafts: int) -> respo
     response = read(where, responses.VerifyResponse, content)
     expect(where, "position", response.position, position)
     if not response.tokens and response.finish_reason is None:
-        raise broken_promise(where, "tokens is empty, and the text has not ended")
+        raise broken_promise(where, "tokens is empty, but the text has not ended")
     for name, value, most in (
         ("accepted_prefix_len", response.accepted, min(drafts, len(response.tokens))),
         ("judged", response.judged, drafts),

@@ -17,7 +17,7 @@ from specpair.speculation.text_options import TextSpec
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
     """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, the
-    verifier's `identity` (empty: not known), and what its `spec` asks to be told of each token."""
+    verifier's `identity` (empty: not known), and the token details that its `spec` requests."""
 
     url: str
     ids: int
@@ -38,7 +38,7 @@ class ResponseBounds:
         return "length" if len(text) >= self.tokens else None
 
     def details(self, path: str, tokens: list[int], response: HasDetails) -> TokenDetails:
-        """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
+        """The details of `tokens` in a response. Raises BadReply if requested details are missing, or are of other
         tokens."""
         sources = response.sources
         if len(sources) != len(tokens) or any(mark.source is None for mark in sources):
@@ -46,18 +46,18 @@ class ResponseBounds:
         details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec).named()
         for name, given in details.named().items():
             if given is None and asked[name] is not None:
-                raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
+                raise broken_promise(self.url + path, f"{name} are missing, but were requested")
             if given is not None and [each.token for each in given if each is not None] != tokens:
-                raise broken_promise(self.url + path, f"{name} are not on the tokens")
+                raise broken_promise(self.url + path, f"{name} are of other tokens")
         return details
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
         """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""
         if tokens and max(tokens) >= self.ids:
-            raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
+            raise broken_promise(self.url + path, f"a token is {max(tokens)}, but the vocabulary has {self.ids} ids")
         end = position + len(tokens)
         if end > self.tokens:
-            raise broken_promise(self.url + path, f"the text has {end} tokens, at most {self.tokens} were asked for")
+            raise broken_promise(self.url + path, f"the text has {end} tokens, at most {self.tokens} were requested")
 
 
 def new_session_id() -> str:

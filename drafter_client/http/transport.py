@@ -258,7 +258,7 @@ def _errors_of_httpx() -> Iterator[None]:
 
 
 def shut_down(stream: httpcore.NetworkStream | None) -> None:
-    """End what a thread reads from or writes to `stream`, if there is one."""
+    """Shut down `stream`, if any, which ends a thread's read or write."""
     sock = stream and stream.get_extra_info("socket")
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # it may just have been closed

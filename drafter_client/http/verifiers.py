@@ -9,7 +9,7 @@ from drafter_client.errors import DrafterError, ModelChanged, OtherModel, Verifi
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import KnownVerifier, VerifierStatus, difference
+from drafter_client.http.health import PooledVerifier, VerifierStatus, difference
 from drafter_client.http.outages import Health, Outages
 from specpair.protocol.errors import BadGateway, ShuttingDown, SpecPairError
 from specpair.protocol.service_responses import ModelInfo
@@ -34,10 +34,10 @@ class Verifiers:
         """
         self._notice, self._clock = notice, clock
         self._changed = threading.Condition()  # guards what follows
-        self._known = {each: KnownVerifier(each) for each in addresses}
+        self._known = {each: PooledVerifier(each) for each in addresses}
         self._all = [*self._known.values()]
         self._model: ModelInfo | None = None  # whose texts these are; None: it is not known yet
-        self._present: KnownVerifier | None = None  # that of the last text
+        self._present: PooledVerifier | None = None  # that of the last text
         self._untold: list[str] = []  # what has happened to verifiers, in words
         self._closed = False
         self._looks = [(each, first.another(each.address, alone=True)) for each in self._all]  # a client looks at one
@@ -59,7 +59,7 @@ class Verifiers:
             client.close()
 
     def wait_until_ready(self, on_wait: Callable[[float | None], None] | None = None) -> None:
-        """Return when a verifier is ready. Of those that are, the first in the list says whose texts these are.
+        """Wait until a verifier is ready. The first ready one in the list determines the model of the texts.
 
         `on_wait`: called while the models are loaded, with the progress of one.
 
@@ -130,7 +130,7 @@ class Verifiers:
             return bool(each.differs) and not self._all_changed()
 
     def changed(self, address: VerifierAddress) -> VerifierAddress | None:
-        """If all verifiers have changed to another model, one that serves it, rather that at `address`; else None."""
+        """If all verifiers have changed to another model, one that serves it, `address` preferred; else None."""
         with self._state():
             if not self._all_changed():
                 return None
@@ -143,7 +143,7 @@ class Verifiers:
             self._compare()
 
     def moved(self, client: VerifierClient, error: Exception) -> bool:
-        """See `client.Others`."""
+        """See `client.VerifierFailover`."""
         if not retries.moves_on(error):
             return False
         with self._state():
@@ -151,19 +151,19 @@ class Verifiers:
             return self._move(client)
 
     def look(self, client: VerifierClient) -> Health:
-        """See `client.Others`. Raises ModelChanged if all verifiers have changed to another model, and DrafterError if
-        waiting mends none of them."""
+        """See `client.VerifierFailover`. Raises ModelChanged if all verifiers have changed to another model, and
+        DrafterError if waiting mends none of them."""
         with self._state():
             own = self._known[client.address]
             if (own in self._usable() and not own.failures) or self._move(client):
                 return Health(True)
             if self._none_helps():
                 kind = ModelChanged if self._all_changed() else DrafterError
-                raise kind(f"no verifier can go on with the text: {self._whys()}")
+                raise kind(f"no verifier can continue the text: {self._whys()}")
             return self._away()
 
     def leave(self, client: VerifierClient) -> bool:
-        """See `client.Others`."""
+        """See `client.VerifierFailover`."""
         with self._state():
             return self._known[client.address].health.draining and self._move(client)
 
@@ -176,13 +176,13 @@ class Verifiers:
             client.move_to(best.address)
         return best is not None
 
-    def _usable(self) -> list[KnownVerifier]:
+    def _usable(self) -> list[PooledVerifier]:
         now = self._clock()
         ready = [each for each in self._all if each.ready and each.out_until <= now]
         return [each for each in ready if not each.health.overloaded] or ready
 
     def _all_changed(self) -> bool:
-        """Whether all that are of any use have changed to another model."""
+        """Whether only verifiers that changed the model could be used."""
         return self._none_helps() and any(each.changed for each in self._all)
 
     def _none_helps(self) -> bool:
@@ -197,8 +197,8 @@ class Verifiers:
     def _whys(self) -> str:
         return "; ".join(f"{each.address}: {each.why}" for each in self._all)
 
-    def _failed(self, each: KnownVerifier, error: Exception) -> None:
-        """Note that a request has failed there, and for how long the verifier is not taken again."""
+    def _failed(self, each: PooledVerifier, error: Exception) -> None:
+        """Note that a request to the verifier failed, and when it may be chosen again."""
         each.failures += 1
         each.failed_at = now = self._clock()
         asked = retries.asked_pause(error)
@@ -210,7 +210,7 @@ class Verifiers:
             self._found(each, Health(False, why, draining=isinstance(error, ShuttingDown)), each.refusal)
             each.due.set()
 
-    def _found(self, each: KnownVerifier, health: Health, refusal: str) -> None:
+    def _found(self, each: PooledVerifier, health: Health, refusal: str) -> None:
         before = each.ready
         each.health, each.refusal = health, refusal
         self._compare()
@@ -230,7 +230,7 @@ class Verifiers:
 
     @contextmanager
     def _state(self) -> Iterator[None]:
-        """A context in which one thread reads and changes what is known; after it, others are told."""
+        """A context in which one thread reads and changes the state; then `notice` is called."""
         try:
             with self._changed:
                 yield
@@ -240,7 +240,7 @@ class Verifiers:
             for each in news:
                 self._notice(each)
 
-    def _watch(self, each: KnownVerifier, client: VerifierClient) -> None:
+    def _watch(self, each: PooledVerifier, client: VerifierClient) -> None:
         while not self._closed:
             each.due.clear()
             self._look_at(each, client)
@@ -248,7 +248,7 @@ class Verifiers:
                 pause = LOOK_PAUSE if self._usable() else retries.CHECK_PAUSE
             each.due.wait(pause)
 
-    def _look_at(self, each: KnownVerifier, client: VerifierClient) -> None:
+    def _look_at(self, each: PooledVerifier, client: VerifierClient) -> None:
         with suppress(DrafterError):  # the health says so, too
             client.connection.connect()  # takes a round trip, which must not be measured
         asked, info, refusal = self._clock(), each.info, ""

@@ -195,7 +195,7 @@ def _nearest(entries: list[_Entry], setting: Setting, link: float) -> _Entry | N
 
 
 def _reason(error: ValueError) -> str:
-    """What is wrong with a file, in one line: of a ValidationError, which lists all faults, the first."""
+    """The fault of a file, in one line: the first fault that a ValidationError lists."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]

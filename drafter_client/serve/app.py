@@ -97,7 +97,7 @@ def create_app(
 
 
 class _Service:
-    """The pair behind the application: begins and ends with it, and says how it is."""
+    """The pair behind the application: starts and ends with it, and reports health."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Service:
                 self._supervisor.end()
 
     def _watch(self) -> None:
-        """Look at the verifier again and again, so that an outage or another model is known of without a text."""
+        """Look at the verifier again and again, so that an outage or another model is noticed without a text."""
         while not self._closed.wait(self._look_every):
             self._pair.look()
 

@@ -1,6 +1,6 @@
 """The endpoints of `drafter serve`, and `GET /events`: what the texts of a pair do, as server-sent events.
 
-Where nobody listens, nothing is made or kept.
+Without readers, no event is made or kept.
 """
 
 import threading
@@ -34,7 +34,7 @@ COUNTS_EVERY = 0.1  # seconds between counts of one text
 
 
 class Feed(EventFeed[bytes]):
-    """Hands what happens to texts to its readers, as events: `Pair(observer=feed)`. Thread-safe."""
+    """Sends the events of texts to its readers: `Pair(observer=feed)`. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ class Feed(EventFeed[bytes]):
         yield _TextTeller(self, number, stats).take
 
     def tell(self, name: str, message: BaseModel) -> None:
-        """Hand an event to the readers. May be called from any thread; returns at once."""
+        """Send an event to the readers. May be called from any thread; returns at once."""
         self.put(message_event(message, name))
 
 
 class _TextTeller:
-    """Tells of one text. The listener's times are seconds on the run's clock."""
+    """Reports a text. The listener's times are seconds on the run's clock."""
 
     def __init__(self, feed: Feed, number: int, stats: Stats) -> None:
         self._feed, self._number, self._stats = feed, number, stats
@@ -127,7 +127,7 @@ class PairEventEndpoints:
         self._gate, self._feed, self._network, self._state = gate, feed, network, state
 
     async def watch_pair(self, request: Request) -> Response:
-        """What the pair does, as it happens: its state, rounds and counts of its texts. No text and no token is told.
+        """What the pair does, as it happens: its state, rounds and counts of its texts. No text or token is sent.
 
         With `?of=network`, the network instead: the verifiers, a router before them, and the links, every few seconds.
         The stream ends with the service. An event may be missing where a reader is slow.

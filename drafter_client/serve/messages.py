@@ -1,4 +1,4 @@
-"""The data of the events of `GET /events`: what a pair does, and the network around it. Times are milliseconds."""
+"""Event payloads of `GET /events`: the state of a pair, and the network around it. Times are in milliseconds."""
 
 from typing import Annotated, Literal
 
@@ -14,14 +14,14 @@ Clock = Annotated[
 
 
 class MeasuredRate(EventMessage):
-    """How fast texts were written in a mode."""
+    """The measured speed of texts in a mode."""
 
     tokens_per_second: Annotated[float, Field(description="Tokens a second.")]
     remembered: Annotated[bool, Field(description="Whether that was in an earlier run.")]
 
 
 class PairState(EventMessage):
-    """What the service is, and whether it can generate: the first event, and again whenever it has changed."""
+    """The service, and whether it can generate: the first event, sent again after each change."""
 
     status: Annotated[ServiceStatus, Field(description="As `/health` says it.")]
     reason: Annotated[str | None, Field(description="Why it is not ready, if that is known.")]
@@ -36,7 +36,7 @@ class PairState(EventMessage):
 
 
 class TextCounts(EventMessage):
-    """How far a text is. The counts are those of the readout, from its beginning on."""
+    """Progress of a text. The counts are those of the readout, from its start."""
 
     text: TextNumber
     at_ms: Clock
@@ -48,7 +48,7 @@ class TextCounts(EventMessage):
 
 
 class PairRound(EventMessage):
-    """An answer to a draft: what the two machines did for it."""
+    """A verified draft, and the work of both machines for it."""
 
     text: TextNumber
     sent_ms: Clock
@@ -108,7 +108,7 @@ class NetworkLink(EventMessage):
 
 
 class Network(EventMessage):
-    """All that is known of the network."""
+    """The network's nodes and links."""
 
     nodes: Annotated[list[NetworkNode], Field(description="This service first, then by distance.")]
     links: Annotated[list[NetworkLink], Field(description="From the near node to the far one.")]

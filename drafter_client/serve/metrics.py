@@ -1,4 +1,4 @@
-"""The drafter's own metrics: its texts, counted from their events, and what is known of its verifiers."""
+"""The drafter's metrics: its texts, counted from their events, and the state of its verifiers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Looks at the network of a pair while somebody wants to see it, and tells what it finds."""
+"""Probes the network of a pair while the feed has readers, and sends them the results."""
 
 import threading
 import time
@@ -28,8 +28,8 @@ _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's o
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look has found. Points in time are seconds of the caller's clock."""
+class ProbeResult:
+    """The result of a probe. Points in time are seconds of the caller's clock."""
 
     at: float
     status: NodeStatus
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(slots=True)
 class NodeProbe:
-    """Looks again and again."""
+    """Probes one address."""
 
     client: VerifierClient  # which nobody else uses
     clock: Callable[[], float]
@@ -53,8 +53,8 @@ class NodeProbe:
     _info: ModelInfo | None = None
     _router: bool | None = None  # None: it is not known what answers there
 
-    def look(self, sessions: Sequence[str]) -> Seen:
-        """Ask for the health over the kept connection, which measures the round trip, and for what else is not known.
+    def look(self, sessions: Sequence[str]) -> ProbeResult:
+        """Request the health over the kept connection, which measures the round trip, and all that is still unknown.
 
         `sessions`: ids of texts under way, whose nodes a router is asked for.
         """
@@ -85,7 +85,7 @@ class NodeProbe:
         return self._seen(status, health.reason or missing, health, nodes)
 
     def _health(self) -> tuple[HealthResponse, float]:
-        """What the health is, and the seconds that it took to ask."""
+        """The health, and the seconds that the request took."""
         self.client.connection.connect()  # takes a round trip, which must not be measured
         asked = self.clock()
         response = self.client.exchange_once("GET", "/health")
@@ -94,8 +94,8 @@ class NodeProbe:
 
     def _seen(
         self, status: NodeStatus, why: str, health: HealthResponse | None = None, nodes: Sequence[NodeInfo] = ()
-    ) -> Seen:
-        return Seen(
+    ) -> ProbeResult:
+        return ProbeResult(
             at=self.clock(),
             status=status,
             why=why,
@@ -117,7 +117,7 @@ class NodeProbe:
             return found.nodes
         if response.status_code in (401, 403):
             self._router = True
-            raise Forbidden(f"the verifiers behind it are not shown to this drafter: {self.client.refusal(response)}")
+            raise Forbidden(f"the router does not show its verifiers to this drafter: {self.client.refusal(response)}")
         if response.status_code in (404, 405):
             self._router = False
             return ()
@@ -132,7 +132,7 @@ class NodeProbe:
 
 
 class NodePace(NamedTuple):
-    """What a node said at the time `at` that it has done since its start, and its rates since it last said so."""
+    """A node's counters since its start, as reported at the time `at`, and its rates since the last report."""
 
     at: float
     tokens: int
@@ -142,7 +142,7 @@ class NodePace(NamedTuple):
 
 
 def paced(before: NodePace | None, now: NodePace) -> NodePace:
-    """`now` with the rates since `before`; None: it is the first time."""
+    """`now` with the rates since `before`; None: the first report."""
     if before is None or now.tokens < before.tokens:  # it was started anew
         return now
     took = now.at - before.at
@@ -157,7 +157,7 @@ def paced(before: NodePace | None, now: NodePace) -> NodePace:
 class NetworkFeed(EventFeed[bytes]):
     """Hands the event `network` to its readers.
 
-    While there are any, a thread for each address of the pair looks, over a connection of its own: no text waits.
+    While there are any, a thread for each address of the pair probes over a connection of its own: no text waits.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class NetworkFeed(EventFeed[bytes]):
         self._readers_there = 0
         self._stop = Stop()  # of the present looks
         self._threads: list[threading.Thread] = []
-        self._seen: dict[VerifierAddress, Seen] = {}
+        self._seen: dict[VerifierAddress, ProbeResult] = {}
         self._paces: dict[str, NodePace] = {}  # by node
 
     def network(self) -> Network:
@@ -203,7 +203,7 @@ class NetworkFeed(EventFeed[bytes]):
 
     @contextmanager
     def heard_by(self, reader: FeedReader[bytes]) -> Iterator[None]:
-        """As of any feed. With the first reader the looks begin, with the last they end."""
+        """As of any feed. Probing begins with the first reader, and ends with the last."""
         with super().heard_by(reader):
             with self._lock:
                 self._readers_there += 1
@@ -244,20 +244,20 @@ class NetworkFeed(EventFeed[bytes]):
                 self._note(address, looking.look(sessions), stop)
                 stop.wait(self._pause)
 
-    def _note(self, address: VerifierAddress, seen: Seen, stop: Stop) -> None:
+    def _note(self, address: VerifierAddress, seen: ProbeResult, stop: Stop) -> None:
         with self._lock:
             if stop.is_set():  # what an aborted look says is not so
                 return
             self._seen[address] = seen
-            for name, told in _told(address, seen):
+            for name, told in _reported(address, seen):
                 before = self._paces.pop(name, None)
                 if told is not None:
                     self._paces[name] = paced(before, told)
         self.put(message_event(self.network(), "network"))
 
 
-def _told(address: VerifierAddress, seen: Seen) -> Iterator[tuple[str, NodePace | None]]:
-    """What the nodes that a look has found say that they have done, by name."""
+def _reported(address: VerifierAddress, seen: ProbeResult) -> Iterator[tuple[str, NodePace | None]]:
+    """The counters that the nodes of a probe reported, by name."""
     if not seen.router:
         health = seen.health
         yield str(address), None if health is None else _pace(seen.at, health.generated_tokens, health.pass_seconds)
@@ -274,8 +274,8 @@ def _is_there(node: NodeInfo) -> bool:
     return node.status in ("ready", "overloaded", "draining")
 
 
-def _node(name: str, seen: Seen | None, untaken: str, own_texts: int, pace: NodePace | None) -> NetworkNode:
-    """`seen`: None: it was not looked at yet. `untaken`: why the pair gives it no new text; empty: it does."""
+def _node(name: str, seen: ProbeResult | None, untaken: str, own_texts: int, pace: NodePace | None) -> NetworkNode:
+    """`seen`: None: not probed yet. `untaken`: why the pair gives the node no new text; empty: it does."""
     if seen is None:
         return NetworkNode(name=name, kind="verifier", status="unknown", own_texts=own_texts)
     health, info = seen.health, seen.info

@@ -219,7 +219,7 @@ class PairSource:
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
     def stop(self) -> None:
-        """Compile no grammar any more, so that no request waits for one."""
+        """Stop compiling grammars, so that no request waits for one."""
         self._grammars.stop()
 
     def close(self) -> None:
@@ -271,14 +271,14 @@ class PairSource:
         return PairEvents(begin, self._threads, self._gate.accounts, caller, len(text.prompt_ids))
 
     def _salt(self, caller: Caller, given: str) -> str:
-        """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
-        keys have other salts. `given`: the caller's own."""
+        """The salt of a text at the verifier, which sees this service's key for all callers: each key has salts of its
+        own. `given`: the caller's salt."""
         if not caller.owner:
             return given
         return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()
 
     def wait_over(self, waited: float) -> protocol.SpecPairError | None:
-        """An error once the verifier has been away for as long as a text that has not begun waits for it."""
+        """An error once an outage exceeds the patience of a text that has not begun."""
         outage, patience = self._pair.outage, self._pair.start_patience
         if outage is None or min(waited, outage.seconds) < patience:
             return None
@@ -299,7 +299,7 @@ class PairSource:
 
 
 def drafted(options: Options, text: TextRequest, paired: Paired) -> Options:
-    """The options of a service for the draft tokens of a text. Raises ModeUnavailable for what cannot be had."""
+    """The options of one text, with its drafting request. Raises ModeUnavailable if that cannot be met."""
     asked, draft_n, predicted = text.speculative.mode, text.speculative.draft_n, text.prediction is not None
     modes = paired.modes(predicted=predicted)
     if asked is None:

@@ -24,20 +24,20 @@ class Recorder:
     one began."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[events.RunEvent, float]] = []
+        self._events: list[tuple[events.RunEvent, float]] = []
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        self._told.append((event, now))
+        self._events.append((event, now))
 
     def _all(self, kind: type[E]) -> Iterator[tuple[E, float]]:
-        return ((event, now) for event, now in self._told if isinstance(event, kind))
+        return ((event, now) for event, now in self._events if isinstance(event, kind))
 
     def rounds(self) -> list[dict[str, Any]]:
         """A record for each verify request: the columns of `rounds.csv` except `run`, and lists with the id and the
         confidence of each draft token, and whether it was looked up."""
         records: dict[InFlightDraft, dict[str, Any]] = {}
         drafting, known = 0.0, 0  # seconds of draft steps since the last request; tokens of the committed text
-        for event, now in self._told:
+        for event, now in self._events:
             match event:
                 case events.Drafted():
                     drafting += event.took
@@ -85,8 +85,8 @@ class Recorder:
         }
 
     def tokens(self) -> list[dict[str, Any]]:
-        """A record for each committed token: the columns of `tokens.csv` except `run`, and what is known of the draft
-        token at its place: its round, its id, where it came from, and the drafter's probability of it."""
+        """A record for each committed token: the columns of `tokens.csv` except `run`, and the draft token at its
+        position: its round, its id, its source, and the drafter's probability of it."""
         sent = (event.in_flight_draft for event, _ in self._all(events.Sent))
         numbers: dict[Hashable, int] = {each: number for number, each in enumerate(sent, 1)}
         records = []
@@ -139,7 +139,7 @@ class Recorder:
 
     def characters(self, tokens: Iterable[int]) -> list[str]:
         """For each token of the text the characters that it completes: none for a control token, or for a part of a
-        character. No text is recorded where the vocabulary was not told of."""
+        character. No text is recorded without a vocabulary."""
         vocabulary = self._vocabulary()
         if vocabulary is None:
             return []
@@ -150,8 +150,8 @@ class Recorder:
         return found
 
     def pieces(self, tokens: Iterable[int]) -> dict[str, str]:
-        """How each of `tokens` is spelled by itself, control tokens too, by its id, which JSON has as text. Bytes that
-        are no character are U+FFFD."""
+        """The text of each of `tokens` by itself, control tokens too, by its id as a string. Bytes that are no
+        character are U+FFFD."""
         vocabulary = self._vocabulary()
         return {} if vocabulary is None else {f"{token}": vocabulary.spelled(token) for token in sorted({*tokens})}
 
@@ -167,7 +167,7 @@ def _ms(seconds: float) -> float:
 
 
 def _drafted(draft: JudgedDraft | None, numbers: Mapping[Hashable, int]) -> dict[str, Any]:
-    """`numbers`: of the rounds, by the drafts that were sent."""
+    """`numbers`: of rounds, by the drafts sent."""
     if draft is None:
         return dict.fromkeys(("round", "draft", "draft_source", "confidence"))
     told = {"draft": draft.token.token, "draft_source": draft.token.source.value, "confidence": draft.token.confidence}

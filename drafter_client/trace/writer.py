@@ -197,7 +197,7 @@ class TraceFolder:
             "steps": recorder.steps(),
             "self_continuation_passes": recorder.self_continuation_passes(),
             "tokens": tokens,
-            **(_told(recorder, rounds, tokens, metrics) if self._text else {}),
+            **(_text_fields(recorder, rounds, tokens, metrics) if self._text else {}),
         }
         try:
             number = self._take_number()
@@ -234,7 +234,7 @@ def _machine() -> dict[str, str]:
     return {"processor": processor(), "cores": f"{cores()}", "system": f"{platform.system()} {platform.release()}"}
 
 
-def _told(
+def _text_fields(
     recorder: Recorder, rounds: list[dict[str, Any]], tokens: list[dict[str, Any]], metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The text: the characters of its tokens, and how each token that occurs is spelled."""

@@ -47,8 +47,8 @@ class MessagesChat(NamedTuple):
     thinking: requests.Thinking | None
 
     def for_template(self, template: str | None) -> ChatRequest:
-        """The chat with the variables for thoughts that a chat template has. Raises InvalidRequest if they are asked
-        for, and it knows none."""
+        """The chat with the variables by which its template controls thoughts. Raises InvalidRequest if these are
+        wanted and the template has none."""
         if self.thinking is None or self.thinking.type == "adaptive":
             return self.chat
         thinks, shown, variables = self.thinking.type == "enabled", template or "", Json()
@@ -112,7 +112,7 @@ def _choice(choice: requests.CustomToolChoice) -> Any:
 
 
 def _messages(message: requests.TurnMessage, tools: dict[str, str]) -> list[Json]:
-    """A message as those of a chat: what tools answered, and what the user says.
+    """A message as messages of a chat: replies of tools, then the user's text.
 
     `tools`: the names of tools by the ids of their calls, which are added.
     """
@@ -150,7 +150,7 @@ class MessageWriter(BlockWriter):
     """Writes the message of one request."""
 
     def __init__(self, generation: TextGeneration, most: int) -> None:
-        """`most`: tokens that the answer may have."""
+        """`most`: limit of the answer's tokens."""
         super().__init__(generation)
         self._id, self._most = f"msg_{uuid.uuid4().hex}", most
 
@@ -161,13 +161,13 @@ class MessageWriter(BlockWriter):
         return [_event("ping")]
 
     def events(self, step: BlockStep) -> Iterable[bytes]:
-        return [_told(step)]
+        return [_step_event(step)]
 
     def end(self) -> Iterable[bytes]:
         ending = replies.MessageEnding(stop_reason=self._reason, stop_sequence=self.generation.stop_string)
         statistics: dict[str, Any] = self.generation.statistics()
         return [
-            *map(_told, self.ended()),
+            *map(_step_event, self.ended()),
             _event("message_delta", delta=ending, usage=self._usage(), **statistics),
             _event("message_stop"),
         ]
@@ -202,7 +202,7 @@ class MessageWriter(BlockWriter):
         )
 
     def _usage(self, begun: bool = False) -> replies.MessageUsage:
-        """`begun`: the answer has just begun, so that nothing is known of it."""
+        """`begun`: the answer has just begun, so that its counts are unknown."""
         usage = self.generation.usage()
         cached = 0 if begun else usage.prompt_tokens_details.cached_tokens
         return replies.MessageUsage(
@@ -217,7 +217,7 @@ def _event(name: str, **fields: Any) -> bytes:
     return event_bytes(EVENTS[name](type=name, **fields).json_bytes(), name)
 
 
-def _told(step: BlockStep) -> bytes:
+def _step_event(step: BlockStep) -> bytes:
     if step.what == "begin":
         return _event("content_block_start", index=step.at, content_block=_content(step.block, ended=False))
     if step.what == "end":
@@ -237,7 +237,7 @@ def _content(block: Block, *, ended: bool) -> Content:
 
 
 def _input(text: str) -> dict[str, Any]:
-    """The arguments in their JSON text: those that are there, if the text was cut, as the client reads a stream."""
+    """Parse the JSON text of arguments. If the text was cut, return its whole part, as clients read a stream."""
     found = from_json(text or "{}", allow_partial=True)
     return found if isinstance(found, dict) else {}
 

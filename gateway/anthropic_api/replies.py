@@ -50,7 +50,7 @@ class MessageError(Reply):
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:
-    """The JSON object of an error, which has the code and the parameter that OpenAI's endpoints tell, too."""
+    """The JSON object of an error. It has the code and the parameter of OpenAI's endpoints, too."""
     status = openai_errors.status(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     told = openai_errors.error_body(error)["error"] | {"type": kind}
@@ -139,7 +139,7 @@ class TokenCount(Reply):
 
 
 class BlockGrowth(Reply):
-    """What a block has grown by."""
+    """The new part of a block."""
 
     type: Literal["text_delta", "thinking_delta", "input_json_delta"] = Field(description="Follows the block's kind.")
     text: str | None = Field(None, description="Of a text.", examples=["1992(s):\n    try:\n"])

@@ -104,12 +104,12 @@ class CustomToolChoice(Object):
     @model_validator(mode="after")
     def _named(self) -> "CustomToolChoice":
         if (self.type == "tool") != (self.name is not None):
-            raise ValueError("name: the type tool has one, and no other type")
+            raise ValueError("name: required with the type tool, refused with others")
         return self
 
 
 class Thinking(Object):
-    """Whether the model thinks before it answers, where its chat template knows thoughts."""
+    """Whether the model thinks before it answers, if its chat template supports that."""
 
     type: Literal["adaptive", "disabled", "enabled"] = Field(
         description="adaptive: as the model does by itself; the others are `enable_thinking` of the chat template, "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What stands around thoughts. `heads`: what may stand before the answer, with or without thoughts before it."""
+    """Markers around thoughts. `heads`: texts that may precede the answer, with or without thoughts before them."""
 
     begin: str
     end: str
@@ -25,7 +25,7 @@ class Markers:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of them. Models have them, or their parts, as control tokens, which the text must show."""
+        """All markers. They are often control tokens, or several, whose names the text must show."""
         return (self.begin, self.end, *self.heads)
 
 
@@ -57,7 +57,7 @@ def markers_of(template: str | None) -> Markers | None:
 
 
 def reply_style(template: str) -> "ReplyStyle":
-    """How a chat template has the model write calls of tools and thoughts, for the commands about models."""
+    """How a chat template makes the model write tool calls and thoughts, for the commands on models."""
     from models.commands.showing import ReplyStyle  # here: services do without it
 
     style, markers = style_of(template), markers_of(template)
@@ -65,12 +65,12 @@ def reply_style(template: str) -> "ReplyStyle":
 
 
 def markers_to_read(template: str | None) -> Markers:
-    """The markers by which texts of a model with this chat template are read: fine-tunes think without telling it."""
+    """The markers for reading a model's texts: fine-tunes may think although their chat template shows no markers."""
     return markers_of(template) or THINK
 
 
 class _Section(Enum):
-    """Where in a text the reader is."""
+    """The section being read."""
 
     START = auto()
     THOUGHTS = auto()
@@ -82,7 +82,7 @@ class ThoughtReader:
     """Takes a text in parts and divides it into thoughts and what follows them.
 
     Thoughts stand at the beginning of the text, or the prompt has begun them. Whitespace on either side of a marker
-    belongs to it. Thoughts that nothing ends are all that there is.
+    belongs to it. Thoughts without an end marker are the whole text.
 
     `end`: how many characters the thoughts and their markers have; None: that is not known yet.
     """
@@ -90,27 +90,27 @@ class ThoughtReader:
     def __init__(self, markers: Markers, *, begun: bool) -> None:
         """`begun`: whether the prompt ends with the beginning of thoughts."""
         self._markers, self._begun = markers, begun
-        self._place = _Section.START
+        self._section = _Section.START
         self._pending = ""  # what was read and not told
-        self._told = False  # whether thoughts were
+        self._emitted = False  # whether thoughts were
         self._read = 0  # characters
         self.end: int | None = None
 
     @property
     def thinking(self) -> bool:
-        """Whether what was read last are thoughts."""
-        return self._place is _Section.THOUGHTS
+        """Whether the last part were thoughts."""
+        return self._section is _Section.THOUGHTS
 
     def feed(self, text: str) -> tuple[str, str]:
         """Take the next part of the text. Returns what it adds to the thoughts, and to what follows them."""
         self._read += len(text)
         self._pending += text
-        if self._place is _Section.START:
+        if self._section is _Section.START:
             self._begin()
-        thoughts = self._think() if self._place is _Section.THOUGHTS else ""
-        if self._place is _Section.BEHIND:
+        thoughts = self._think() if self._section is _Section.THOUGHTS else ""
+        if self._section is _Section.BEHIND:
             self._go_behind()
-        if self._place is not _Section.ANSWER:
+        if self._section is not _Section.ANSWER:
             return thoughts, ""
         answer, self._pending = self._pending, ""
         return thoughts, answer
@@ -118,16 +118,16 @@ class ThoughtReader:
     def finish(self) -> tuple[str, str]:
         """Take the end of the text."""
         pending, self._pending = self._pending, ""
-        if self._place is _Section.THOUGHTS or (self._place is _Section.START and self._begun):
+        if self._section is _Section.THOUGHTS or (self._section is _Section.START and self._begun):
             self.end = self._read
-            return (pending.rstrip() if self._told else pending.strip()), ""
-        if self._place is _Section.BEHIND:
+            return (pending.rstrip() if self._emitted else pending.strip()), ""
+        if self._section is _Section.BEHIND:
             return "", ""
         self.end = self.end or 0
         return "", pending
 
     def _opened(self, openers: Sequence[str]) -> str | None:
-        """Which of these the pending text begins with, which is passed over; empty: none. None: too early to tell."""
+        """Skip an opener at the beginning of the pending text and return it; empty: none. None: too early to tell."""
         stripped = self._pending.lstrip()
         found = next((each for each in openers if stripped.startswith(each)), "")
         if found:
@@ -135,37 +135,37 @@ class ThoughtReader:
         return None if not found and any(each.startswith(stripped) for each in openers) else found
 
     def _begin(self) -> None:
-        """Look whether thoughts begin, or the head of an answer."""
+        """Check whether thoughts begin, or an answer's head."""
         found = self._opened((self._markers.begin, *(() if self._begun else self._markers.heads)))
         if found is None:
             return
         if found == self._markers.begin or self._begun:
-            self._place = _Section.THOUGHTS
+            self._section = _Section.THOUGHTS
             return
-        self._place = _Section.ANSWER
+        self._section = _Section.ANSWER
         self.end = self._read - len(self._pending) if found else 0
 
     def _think(self) -> str:
         """The thoughts that are certain, up to the end marker."""
         thoughts, end, behind = self._pending.partition(self._markers.end)
         if end:
-            self._place, self._pending, self.end = _Section.BEHIND, behind, self._read - len(behind)
+            self._section, self._pending, self.end = _Section.BEHIND, behind, self._read - len(behind)
             thoughts = thoughts.rstrip()
         else:
             thoughts = thoughts[: len(thoughts) - beginning(thoughts, [self._markers.end])].rstrip()
             self._pending = self._pending[len(thoughts) :]
-        if not self._told:
+        if not self._emitted:
             thoughts = thoughts.lstrip()
-        self._told = self._told or bool(thoughts)
+        self._emitted = self._emitted or bool(thoughts)
         return thoughts
 
     def _go_behind(self) -> None:
-        """Pass over whitespace and a head behind the end marker."""
+        """Skip whitespace and a head behind the end marker."""
         self._pending = self._pending.lstrip()
         found = self._opened(self._markers.heads) if self._pending else None
         if found is None:
             return
-        self._place = _Section.ANSWER
+        self._section = _Section.ANSWER
         if found:
             self.end = self._read - len(self._pending)
 
@@ -206,9 +206,9 @@ PLAIN = AnswerForm()  # all of a text is content
 
 
 class AnswerReader:
-    """Takes a text in parts and tells what it holds.
+    """Reads a text in parts, and yields its events.
 
-    `ended`: whether it has ended behind its first call.
+    `ended`: whether the answer ended after its first call.
     """
 
     def __init__(self, form: AnswerForm) -> None:
@@ -250,7 +250,7 @@ class AnswerReader:
         return character < self._thoughts.end
 
     def _divided(self, thoughts: str, answer: str, text: str) -> list[AnswerEvent]:
-        """What a part of the text holds, which was divided."""
+        """The events of thoughts and of the text after them."""
         assert self._thoughts is not None
         if self._form.apart:
             return [*([Thought(thoughts)] if thoughts else []), *self._answered(answer)]
@@ -263,7 +263,7 @@ class AnswerReader:
         return [*([Content(written[:at])] if at else []), *self._answered(written[at:])]
 
     def _answered(self, text: str) -> list[AnswerEvent]:
-        """What a part of the text behind the thoughts holds."""
+        """The events of a text after the thoughts."""
         if not text:
             return []
         return [Content(text)] if self._reader is None else self._called_in(self._reader.feed(text))

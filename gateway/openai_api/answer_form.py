@@ -16,7 +16,7 @@ from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.grammar import Schema, calls_grammar
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
-from specpair.grammar.keywords import place_of
+from specpair.grammar.keywords import keyword_path
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
@@ -54,7 +54,7 @@ def calling_style(target: Target, style: Style | None) -> Style:
 
 
 def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bool) -> bool:
-    """Whether there may be thoughts: a grammar leaves room for them if it begins behind them."""
+    """Whether thoughts are possible: a grammar allows them only if it begins after them."""
     if not message.has_grammar or message.callable_tools:  # that of calls does, too
         return True
     if message.grammar_after:
@@ -68,7 +68,7 @@ async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style:
     `form`: how they are read.
     `style`: how the model writes calls.
 
-    Raises InvalidRequest for parameters that cannot be kept to.
+    Raises InvalidRequest for parameters without a grammar.
     """
     if message.has_grammar and not message.callable_tools:
         if form.markers is None:
@@ -91,16 +91,16 @@ async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style:
 
 
 def _without_calls(message: ChatRequest, style: Style, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Options that keep the model from a call where one begins with a token of its own."""
+    """Options that forbid calls, if calls begin with a control token of their own."""
     begins = {token for text in NOTATIONS[style].anywhere if (token := vocabulary.token_of(text)) is not None}
     biases = {int(token): bias for token, bias in message.bias.items()} | dict.fromkeys(begins, -BIAS)
     return {"logit_bias": biases} if begins else {}
 
 
 def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style, free: bool) -> str | None:
-    """The grammar of an answer with calls, in Lark; None: it forbids nothing. Thoughts may come before it.
+    """The Lark grammar of an answer with calls; None: it forbids nothing. Thoughts may precede it.
 
-    `free`: whether there may be no call, and any text.
+    `free`: whether any text may replace a call.
     """
     document = None if message.must_call else message.document
     writing, tools = NOTATIONS[style].writing(), _tools(message, form)
@@ -117,20 +117,20 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
 
 
 def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:
-    """An error of a text that keeps to such a grammar, which the request did not name.
+    """Rewrite an error of such a grammar: the request named tools, not a grammar.
 
     `document`: the JSON Schema that the text may keep to in place of calls; None: there is none.
     """
     where, _, why = error.message.partition(": ")
     if where != "grammar":
         return error
-    if document is not None and (place := place_of(json.dumps(document), why)) is not None:
+    if document is not None and (place := keyword_path(json.dumps(document), why)) is not None:
         return InvalidRequest(f"json_schema{place}: {why}", param="json_schema")
     return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
 
 
 def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None]:
-    """The schemas to which calls keep. Calls that need not come keep to those of strict tools alone.
+    """The schemas of calls, by tool. If calls are optional, only strict tools have a schema.
 
     None: any arguments fit.
     """
@@ -146,7 +146,7 @@ def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None
 
 
 def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: bool) -> str:
-    """A grammar that begins behind thoughts, which `begun` says the prompt has begun; otherwise they may be missing."""
+    """A grammar with thoughts before it. `begun`: the prompt has begun them; otherwise they may be missing."""
     control = _control_tokens((thoughts.begin, thoughts.end), vocabulary)
     begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
     lazy = "" if thoughts.end in control else "[lazy]"
@@ -156,7 +156,7 @@ def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: b
 
 
 def _control_tokens(spelled: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
-    """Those of these texts that are control tokens."""
+    """The control tokens among these texts."""
     found = {text: vocabulary.token_of(text) for text in spelled}
     return {
         text: token for text, token in found.items() if token is not None and vocabulary.kinds[token] == Kind.CONTROL

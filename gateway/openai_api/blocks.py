@@ -19,7 +19,7 @@ Kind = Literal["text", "thoughts", "call"]
 
 @dataclass(slots=True)
 class Block:
-    """A block as far as it is known. `text` is that of the arguments in a call."""
+    """A block so far. In a call, `text` is the JSON text of the arguments."""
 
     kind: Kind
     id: str = ""  # of a call, as the name is
@@ -42,7 +42,7 @@ class BlockWriter(Writer):
     """Writes one answer in an API whose answers are blocks; see `Writer`."""
 
     def __init__(self, generation: TextGeneration, logprobs: bool = False) -> None:
-        """`logprobs`: whether the log probabilities of its tokens are told."""
+        """`logprobs`: whether log probabilities are reported."""
         super().__init__(generation)
         self._logprobs = logprobs
         self.blocks: list[Block] = []
@@ -58,10 +58,10 @@ class BlockWriter(Writer):
 
     @abstractmethod
     def events(self, step: BlockStep) -> Iterable[bytes]:
-        """The events that tell a step."""
+        """The events of a step."""
 
     def _steps(self, delta: Delta, reason: AnswerReason | None) -> Iterator[BlockStep]:
-        """What happens to the blocks. What is told once comes with the last event."""
+        """The steps of the blocks. Log probabilities come with the last step."""
         self.reason = reason or self.reason
         tokens = delta.tokens if self._logprobs else []
         logprobs = token_logprobs(self.generation.spec.vocabulary, tokens)
@@ -83,12 +83,12 @@ class BlockWriter(Writer):
             yield from self._add_logprobs(logprobs)
 
     def ended(self) -> Iterator[BlockStep]:
-        """The end of the last block, as another one begins or the answer has ended."""
+        """The end of the last block, since another begins or the answer ended."""
         if self.blocks:
             yield BlockStep("end", len(self.blocks) - 1, self.blocks[-1])
 
     def begin_text(self) -> Iterator[BlockStep]:
-        """An empty text, for an answer that has to have a block."""
+        """An empty text block, for an answer without any block."""
         yield self._begin(Block("text"))
 
     def message(self) -> ChatMessage:
@@ -104,7 +104,7 @@ class BlockWriter(Writer):
         return ChatMessage(**answer_of(text, thoughts, calls))
 
     def _add_logprobs(self, logprobs: Sequence[TokenLogprob]) -> Iterator[BlockStep]:
-        """Log probabilities of tokens that add nothing to a text, where one is written."""
+        """Log probabilities of tokens without text, if the last block is a text."""
         if logprobs and self.blocks and self.blocks[-1].kind == "text":
             yield from self._grow("text", "", logprobs)
 

@@ -44,7 +44,7 @@ class StopStrings:
 
 
 def beginning(text: str, strings: Sequence[str]) -> int:
-    """How many of the last characters of a text may be the beginning of one of these strings."""
+    """The number of last characters of a text that may begin one of these strings."""
     most = min(max(map(len, strings), default=1) - 1, len(text))
     sizes = (size for size in range(most, 0, -1) if any(each.startswith(text[-size:]) for each in strings))
     return next(sizes, 0)
@@ -73,8 +73,7 @@ class Detokenizer:
         self._pieces: list[str] = []  # of the text, as `feed` returned them
 
     def feed(self, token: int) -> str:
-        """The characters that are the text's for certain with this token. Not to be called after the text was
-        stopped."""
+        """The characters that are certain with this token. Not to be called after the text was stopped."""
         vocabulary, name = self._vocabulary, self._vocabulary.pieces[token]
         control = vocabulary.kinds[token] == Kind.CONTROL
         if not control or token in vocabulary.ends:

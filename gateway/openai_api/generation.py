@@ -1,4 +1,4 @@
-"""Generates the texts of one request: reads their tokens, and hands what they grow by to a writer of the reply."""
+"""Generates the texts of one request: reads their tokens, and passes the new text to a writer of the reply."""
 
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from specpair.speculation.acceptance.round_counts import RoundCounts
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """What a request wants of its texts."""
+    """How a request's texts are written."""
 
     model: str
     vocabulary: Vocabulary
@@ -42,7 +42,7 @@ class GenerationSpec:
 
 
 class TextGeneration:
-    """The texts of one request as they grow, and what is counted of them.
+    """The texts of one request as they grow, and their statistics.
 
     `open`: how many have not ended.
     """
@@ -62,7 +62,7 @@ class TextGeneration:
 
     @property
     def silence(self) -> bytes:
-        """A comment for a reader that hears nothing: the verifier is away, or how much of the prompts is read."""
+        """A comment for a silent stream: that the verifier is away, or how much of the prompts is read."""
         return comment(self._prompt_progress, self.spec.away())
 
     @property
@@ -72,7 +72,7 @@ class TextGeneration:
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
     async def deltas(self, running: RunningTexts) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
-        """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
+        """Yield a choice, its new part, and with its last part why it ended. None: silence."""
         done = [False] * len(self.texts)
         while self.open:
             try:
@@ -201,12 +201,12 @@ class Writer(ABC):
         """The events before the first token."""
 
     def silent(self) -> Iterable[bytes]:
-        """The events beside a comment, when there was nothing for a while: some readers pass over comments."""
+        """Events sent with a comment after a silence, for readers that ignore comments."""
         return ()
 
     @abstractmethod
     def take(self, at: int, delta: Delta, reason: AnswerReason | None) -> Iterable[bytes]:
-        """The events for what text `at` has grown by. `reason`: why it has ended with that."""
+        """The events for a new part of text `at`. `reason`: why the text ended with it."""
 
     @abstractmethod
     def end(self) -> Iterable[bytes]:
@@ -218,11 +218,11 @@ class Writer(ABC):
 
     @abstractmethod
     def keep(self, at: int, delta: Delta, reason: AnswerReason | None) -> None:
-        """Note what text `at` has grown by, for a whole reply."""
+        """Keep a new part of text `at` for a whole reply."""
 
     @abstractmethod
     def whole(self) -> Reply:
-        """The whole reply of what was kept."""
+        """The whole reply, of kept parts."""
 
 
 MakeTexts = Callable[[], Awaitable[TextGeneration]]  # opens the texts of a request for the present target
@@ -292,8 +292,8 @@ async def events(
 
 
 async def _anew(make: MakeTexts, error: TargetChanged) -> TextGeneration:
-    """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
-    one."""
+    """Open the texts for the present target. Raises `error`, with which the texts ended, if the request does not
+    fit it."""
     try:
         return await make()
     except SpecPairError:

@@ -1,5 +1,5 @@
-"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities, and what
-they are as an answer."""
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities, and as
+an answer."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class TokenPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What the text has grown by. `tokens`: those whose characters are complete with it. `events`: it as an answer."""
+    """A new part of a text. `tokens`: those that it completes. `events`: the part as an answer."""
 
     text: str = ""
     tokens: list[TokenPart] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Delta:
 
 
 def joined(deltas: Sequence[Delta]) -> Delta:
-    """All of them, one after the other."""
+    """The deltas, joined to one."""
     return Delta(
         "".join(each.text for each in deltas),
         [token for each in deltas for token in each.tokens],

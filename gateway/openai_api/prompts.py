@@ -1,5 +1,5 @@
-"""Makes prompts of what requests hold: of a text, of a gap in one, of a conversation. And checks requests against the
-target: its context, its vocabulary, and what can be done without delaying others."""
+"""Makes prompts of the inputs of requests: texts, gaps in a text, conversations. Checks requests against the target:
+its context, its vocabulary, and limits that keep requests from delaying others."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def check_model(name: str | None, target: Target) -> None:
 
 
 def check_ids(name: str, ids: Sequence[int], target: Target) -> None:
-    """Raise TokenOutOfRange for the first of `ids` that the target has not."""
+    """Raise TokenOutOfRange for the first of `ids` that the target lacks."""
     wrong = next((token for token in ids if not 0 <= token < target.vocabulary.size), None)
     if wrong is not None:
         raise TokenOutOfRange(
@@ -40,7 +40,7 @@ def check_ids(name: str, ids: Sequence[int], target: Target) -> None:
 
 
 def check_bias(biases: Mapping[str, float], texts: int, target: Target) -> None:
-    """Raise an error for an id that the target has not, and for more biases than can be applied without delay."""
+    """Raise an error for an id that the target lacks, or for so many biases that they delay passes."""
     if len(biases) * texts > MOST_BIASES:
         raise InvalidRequest(
             f"logit_bias: {len(biases)} biases for {texts} texts, at most {MOST_BIASES // texts} are taken for each: "
@@ -51,7 +51,7 @@ def check_bias(biases: Mapping[str, float], texts: int, target: Target) -> None:
 
 
 def check_draft_n(draft_n: int | None, target: Target) -> None:
-    """Raise InvalidRequest for more draft tokens in a round than the target judges at once."""
+    """Raise InvalidRequest for more draft tokens in a round than the verifier takes."""
     if draft_n is not None and draft_n > target.max_drafts:
         raise InvalidRequest(
             f"speculative.draft_n: {draft_n} is more than the {target.max_drafts} draft tokens that the verifier "
@@ -61,9 +61,9 @@ def check_draft_n(draft_n: int | None, target: Target) -> None:
 
 
 def check_fits(name: str, tokens: int, target: Target, what: str = "tokens") -> None:
-    """Raise EmptyPrompt or PromptTooLong for a prompt of so many tokens, or of parts that have a token each: `what`."""
+    """Raise EmptyPrompt or PromptTooLong for a prompt of `tokens` tokens, or of parts of a token each: `what`."""
     if not tokens:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
-        raise EmptyPrompt(f"{name}: it is empty, as the model reads it: give at least one token", param=name)
+        raise EmptyPrompt(f"{name}: the model reads it as empty: give at least one token", param=name)
     if tokens >= target.context_length:
         raise PromptTooLong(
             f"{name}: {tokens} {what}, the context holds {target.context_length} tokens with the answer: shorten it",
@@ -107,7 +107,7 @@ InfillTokens = tuple[int, int, int | None]  # before the text before the gap, th
 
 
 def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
-    """The tokens of a vocabulary; None: it has none."""
+    """A vocabulary's infill tokens; None: it has none."""
     for family in _FAMILIES:
         prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
         if prefix is not None and suffix is not None and (middle is None) == (family[2] is None):
@@ -153,7 +153,7 @@ class Prompts:
         return given
 
     async def of_gap(self, name: str, given: str | list[int], suffix: str, target: Target) -> list[int]:
-        """The ids of a prompt for what stands between a text, in the field `name`, and a suffix."""
+        """The ids of a prompt for the gap between a text, in the field `name`, and a suffix."""
         tokens = infill_tokens(target.vocabulary)
         if tokens is None:
             raise InvalidRequest(

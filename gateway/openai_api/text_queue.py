@@ -1,5 +1,5 @@
-"""The queue of texts: so many are generated at a time, so many wait for their turn, and others are refused. And the
-texts of one request, read at the same time."""
+"""The queue of texts: limits how many texts are generated and how many wait, and refuses others. `RunningTexts` reads
+the texts of one request at once."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
@@ -38,7 +38,7 @@ class TextQueue:
 
     @property
     def waiting(self) -> int:
-        """How many texts wait for a place."""
+        """How many texts wait for a slot."""
         return len(self._waiting)
 
     @property
@@ -57,25 +57,25 @@ class TextQueue:
             )
 
     def enter(self, texts: int = 1, client: Hashable = None) -> "list[QueuedText]":
-        """Places for the texts of one request of `client`, or in the queue. They have to be left or closed.
+        """Slots for the texts of one request of `client`, or places in the queue. They have to be left or closed.
 
-        The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
+        The queue's limit is checked once for the whole request, so that many texts are not refused for ever. Raises
         what `check` raises.
         """
         self.check()
         entered = [QueuedText(self, client) for _ in range(texts)]
-        for place in entered:
-            self._turns.arrived(place)
+        for text in entered:
+            self._turns.arrived(text)
         self._waiting += entered
         self._fill()
         return entered
 
-    def left(self, place: "QueuedText") -> None:
-        """Take a place back. `QueuedText.leave` calls it."""
-        if place.began is None:
-            self._waiting.remove(place)
+    def left(self, text: "QueuedText") -> None:
+        """Free a text's slot; called by `QueuedText.leave`."""
+        if text.began is None:
+            self._waiting.remove(text)
         else:
-            took = self.clock() - place.began
+            took = self.clock() - text.began
             self._mean = took if not self._mean else _KEEP * self._mean + (1.0 - _KEEP) * took
             self.taken -= 1
             self._fill()
@@ -88,10 +88,10 @@ class TextQueue:
 
 
 class QueuedText:
-    """One text: its place, or its place in the queue, and its events once it is opened."""
+    """One text: its slot or its place in the queue, and its events once it is opened."""
 
-    def __init__(self, places: TextQueue, client: Hashable) -> None:
-        self._places, self.client = places, client
+    def __init__(self, queue: TextQueue, client: Hashable) -> None:
+        self._queue, self.client = queue, client
         self.began: float | None = None  # when its turn came, in seconds; None: it waits
         self._turn = asyncio.Event()
         self._events: Events | None = None
@@ -103,19 +103,19 @@ class QueuedText:
         return self._events
 
     def open(self, events: Events) -> None:
-        """Give it its events. It begins now if it is its turn, and else when its turn is awaited."""
+        """Set the text's events. The text begins now if it has a slot, else in `turn`."""
         self._events = events
         if self.began is not None:
             events.begin()
 
     async def turn(self) -> None:
-        """Wait until the text may begin. Raises what `TextSource.wait_over` returns, which is asked again and again."""
-        entered = self._places.clock()
+        """Wait until the text may begin. Raises what `TextSource.wait_over` returns, which is called repeatedly."""
+        entered = self._queue.clock()
         while not self._turn.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOKS_APART):
                     await self._turn.wait()
-            error = None if self._turn.is_set() else self._places.wait_over(self._places.clock() - entered)
+            error = None if self._turn.is_set() else self._queue.wait_over(self._queue.clock() - entered)
             if error is not None:
                 raise error
 
@@ -125,10 +125,10 @@ class QueuedText:
         self._turn.set()
 
     def leave(self) -> None:
-        """Give the place to the next text. May be called again."""
+        """Give the slot to the next text. May be called again."""
         if not self._left:
             self._left = True
-            self._places.left(self)
+            self._queue.left(self)
 
     async def aclose(self) -> None:
         """End the text, and leave. May be called again."""
@@ -148,8 +148,8 @@ _ENDING: set[asyncio.Task[None]] = set()  # the event loop alone would not keep 
 class RunningTexts:
     """Reads several texts at once, each in a task. Use it with `async with`.
 
-    When the block is left, the texts are told to end. Nobody waits for that: the pass of a text may be under way, and
-    the reply is complete without it.
+    When the block is left, the texts end in the background: a text's pass may be under way, and the reply is complete
+    without it.
     """
 
     def __init__(self, texts: Sequence[QueuedText]) -> None:
@@ -184,7 +184,7 @@ class RunningTexts:
         return at, event
 
     def end(self, at: int) -> None:
-        """Tell one text to end. What it has brought and was not read may still come."""
+        """End one text. Its events that were not read yet may still come."""
         if at not in self._ended:
             self._ended.add(at)
             self._tasks[at].cancel()

@@ -1,4 +1,4 @@
-"""What the endpoints need of a source of texts: a request with token ids, the tokens as they are committed."""
+"""Interface of a source of texts: a request with token ids, and the tokens as they are committed."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -75,11 +75,11 @@ class Events(Protocol):
 
     @property
     def counts(self) -> RoundCounts:
-        """Those of the text so far."""
+        """Rounds of the text so far."""
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that were not read, as the KV cache of another text had them."""
+        """Tokens of the prompt that were in the KV cache of another text."""
 
     @property
     def prompt_progress(self) -> PromptProgress | None:
@@ -105,19 +105,19 @@ class TextSource(Protocol):
         """The caller of a request. Raises an error if it may not use the service."""
 
     async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
-        """What `parse` makes of the body of a request, within limits of size and time."""
+        """The request's body, read by `parse` within limits of size and time."""
 
     def target(self) -> Target:
         """The target model. Raises an error while there is none."""
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
-        """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
+        """Run `work`, which encodes text, in a thread: `work` may take long, or ask another machine."""
 
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         """The token ids of a text or of parts, which may be longer than the context, within reason."""
 
     async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
-        """Compile the grammar of a text, if it has one, before the text takes a place. Raises what is wrong with it."""
+        """Compile the grammar of a text, if it has one, before the text takes a slot. Raises the grammar's error."""
 
     async def open(self, text: TextRequest, caller: Caller) -> Events:
         """A text that has not begun. Raises what is wrong with the request.
@@ -126,10 +126,10 @@ class TextSource(Protocol):
         """
 
     def wait_over(self, waited: float) -> SpecPairError | None:
-        """Why a text that has waited `waited` seconds for its place should wait no longer; None: it may."""
+        """The error of a text that may not wait longer than `waited` seconds; None: it may."""
 
     def away(self) -> str:
-        """In words, that the verifier behind this service is away, for how long, and why; empty: it is there."""
+        """Message that the verifier behind this service is away, how long, and why; empty: it is there."""
 
     def most_texts(self) -> int:
         """How many texts are generated at a time."""

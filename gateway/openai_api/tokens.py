@@ -58,7 +58,7 @@ class TokenizePrompt(RequestModel):
 
 
 class TokenizeBody(RootModel[TokenizeRequest | TokenizeContent | TokenizePrompt | ChatRequest]):
-    """A text, in one of three forms, or the body of a chat, of which only what makes the prompt counts.
+    """A text, in one of three forms, or the body of a chat, of which only the prompt's fields count.
 
     A chat may have `return_token_strs`, too.
     """
@@ -79,7 +79,7 @@ class TokenPiece(Reply):
 
 
 class Tokenized(Reply):
-    """Tokens of a text, as llama-server and vLLM tell them."""
+    """Tokens of a text, in llama-server's and vLLM's form."""
 
     tokens: list[int] | list[TokenPiece] = Field(description="Token ids; with `with_pieces`, with their text.")
     count: int = Field(description="How many tokens.")
@@ -130,7 +130,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def text_of(vocabulary: Vocabulary, ids: list[int]) -> str:
-    """The text of tokens, with the names of control tokens. What is no text becomes U+FFFD."""
+    """The text of tokens, with the names of control tokens. Invalid UTF-8 becomes U+FFFD."""
     pieces = (vocabulary.pieces[each] for each in ids if vocabulary.kinds[each] != Kind.UNUSED)
     return b"".join(pieces).decode(errors="replace")
 
@@ -148,7 +148,7 @@ def tokenized(ids: Sequence[int], vocabulary: Vocabulary, context: int, *, piece
 
 
 def _array(ids: Sequence[int], told: Callable[[int], Any]) -> str:
-    """An array of what is told of each token, in JSON."""
+    """A JSON array with an item for each token."""
     parts = (
         json.dumps([*map(told, ids[at : at + _AT_ONCE])], ensure_ascii=False, separators=(",", ":"))[1:-1]
         for at in range(0, len(ids), _AT_ONCE)

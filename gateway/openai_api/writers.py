@@ -29,7 +29,7 @@ _ID_LENGTH = 9  # characters: the templates of some models, Mistral's, take no o
 
 
 class _ChunkWriter(Writer):
-    """What both have in common."""
+    """Base of both writers."""
 
     id_prefix: ClassVar[str]
     chunk: ClassVar[Callable[..., Reply]]  # of a stream
@@ -96,7 +96,7 @@ class _ChunkWriter(Writer):
 
     @abstractmethod
     def _choices(self, at: int, delta: Delta, reason: AnswerReason | None) -> Sequence[Any]:
-        """A choice as it stands in the chunks of a stream, one after the other."""
+        """The choices of a delta, for successive chunks of a stream."""
 
     @abstractmethod
     def _text(self, at: int, delta: Delta, reason: AnswerReason) -> Any:
@@ -119,12 +119,12 @@ class CompletionWriter(_ChunkWriter):
         return self._choice(at, Delta(self._prefix(at) + delta.text, delta.tokens), reason)
 
     def _prefix(self, at: int) -> str:
-        """What the text begins with (`echo`)."""
+        """The text's beginning (`echo`)."""
         return "".join(self.generation.spec.prefixes[at : at + 1])
 
     def _choice(self, index: int, delta: Delta, reason: AnswerReason | None) -> replies.CompletionChoice:
         logprobs = completion_logprobs(self._vocabulary, delta.tokens) if self._logprobs else None
-        told = _told(self._vocabulary, delta.tokens, self._details)
+        told = _token_details(self._vocabulary, delta.tokens, self._details)
         return replies.CompletionChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=reason, **told)
 
 
@@ -137,7 +137,7 @@ class ChatWriter(_ChunkWriter):
 
     def _first(self, at: int) -> replies.ChatChunkChoice:
         begun = replies.ChatDelta(role="assistant", content="")
-        told = _told(self._vocabulary, (), self._details)
+        told = _token_details(self._vocabulary, (), self._details)
         return replies.ChatChunkChoice(index=at, delta=begun, logprobs=None, finish_reason=None, **told)
 
     def _choices(self, at: int, delta: Delta, reason: AnswerReason | None) -> Sequence[replies.ChatChunkChoice]:
@@ -159,20 +159,20 @@ class ChatWriter(_ChunkWriter):
         )
 
     def _of(self, tokens: Sequence[TokenPart]) -> dict[str, Any]:
-        """What a choice tells of tokens."""
+        """Token fields of a choice."""
         logprobs = None
         if self._logprobs:
             logprobs = replies.ChatLogprobs(content=token_logprobs(self._vocabulary, tokens), refusal=None)
-        return {"logprobs": logprobs} | _told(self._vocabulary, tokens, self._details)
+        return {"logprobs": logprobs} | _token_details(self._vocabulary, tokens, self._details)
 
 
 def call_id() -> str:
-    """Another id for each call."""
+    """A new id for a call."""
     return "".join(secrets.choice(_CHARACTERS) for _ in range(_ID_LENGTH))
 
 
 def message_of(events: Iterable[AnswerEvent]) -> replies.AssistantMessage:
-    """The message. A call that was told in part is not expected."""
+    """The message of these events. All calls must be whole."""
     thoughts, content, calls = "", "", list[tuple[str, list[str]]]()
     for event in events:
         match event:
@@ -217,7 +217,7 @@ def _delta(event: AnswerEvent) -> replies.ChatDelta | None:
 
 
 def token_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenPart]) -> list[replies.TokenLogprob]:
-    """Log probabilities of tokens, as chats and responses tell them."""
+    """Log probabilities, in the form of chats and responses."""
 
     def named(token: int) -> dict[str, Any]:
         return {"token": _spelled(vocabulary, token), "bytes": list(vocabulary.pieces[token])}
@@ -234,7 +234,7 @@ def token_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenPart]) -> list[
 
 
 def completion_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenPart]) -> replies.CompletionLogprobs:
-    """The same as completions tell them."""
+    """The same in completions' form."""
     known = [(token.id, token.logprob) for token in tokens if token.logprob is not None]
     return replies.CompletionLogprobs(
         tokens=[_name(vocabulary, token.id) for token in tokens],
@@ -244,8 +244,8 @@ def completion_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenPart]) -> 
     )
 
 
-def _told(vocabulary: Vocabulary, tokens: Sequence[TokenPart], wanted: str | None) -> dict[str, Any]:
-    """What is told of tokens, as a field of a choice; nothing if nothing is wanted. `wanted`: see the request."""
+def _token_details(vocabulary: Vocabulary, tokens: Sequence[TokenPart], wanted: str | None) -> dict[str, Any]:
+    """The field `token_details` of a choice; empty without a request. `wanted`: the request's."""
     if wanted is None:
         return {}
     told = []

@@ -1,7 +1,7 @@
 """Connections to nodes: HTTP/1.1 on uvicorn's own parser, one exchange at a time. Idle ones are kept for the next
 requests.
 
-A client library costs 1.5 ms a request here, three times as much as all else that is done.
+A client library costs 1.5 ms a request here, three times as much as all other work.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class NodeLost(Exception):
 
 
 class NodeConnection(asyncio.Protocol):
-    """A connection. A node that sends something else than one reply to each request is read no further."""
+    """A connection. A node that sends anything but one reply to each request is read no further."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop, self._clock = asyncio.get_running_loop(), clock
@@ -84,7 +84,7 @@ class NodeConnection(asyncio.Protocol):
         return b"".join(parts)
 
     def abort(self, why: str) -> None:
-        """Close the connection at once. Who waits for it gets NodeLost."""
+        """Close the connection at once. Its waiters get NodeLost."""
         self.aborted = True
         self._transport.abort()
         self._lose(why)
@@ -165,7 +165,7 @@ def node_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or not whole:
         raise ValueError(f"{text!r} is not the address of a node: write http://host:port")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("the address of a node has no user and no password: give its key with --node-key")
+        raise ValueError("the address of a node must not hold a user or password: give its key with --node-key")
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
@@ -227,7 +227,7 @@ class Pool:
         self._idle.clear()
 
     def abort(self, why: str) -> None:
-        """Break all connections, since the node is away. Who waits for a reply gets NodeLost."""
+        """Break all connections, since the node is away. Waiters get NodeLost."""
         for connection in [*self._busy, *(each for _, each in self._idle)]:
             connection.abort(why)
         self._idle.clear()

@@ -1,6 +1,6 @@
-"""The router's own endpoints: who registers, the nodes, and statistics; and its OpenAPI document.
+"""The router's endpoints: registration, nodes, statistics; and its OpenAPI document.
 
-What it passes on, the nodes' documents say."""
+Forwarded requests are in the nodes' documents."""
 
 import hmac
 from collections import Counter
@@ -48,7 +48,7 @@ class RouterEndpoints:
         self._forwarding, self._draining, self._fleet = passing.forwarding, passing.draining, passing.forwarding.fleet
 
     async def register_node(self, request: Request) -> Response:
-        """Take a node in, or note that it is still there. It needs the key for registration: whoever has it gets texts
+        """Take a node in, or note that it is still there. Needs the registration key, whose holder receives texts
         and callers' keys."""
         self._check_register_key(request)
         body = await read_body(request, _MOST_BYTES, _PATIENCE)
@@ -57,7 +57,7 @@ class RouterEndpoints:
         return JsonReply(self._info(node, None).body())
 
     async def remove_node(self, request: Request) -> Response:
-        """Take a node out (`?url=`). Its texts go on elsewhere. It needs the key for registration."""
+        """Take a node out (`?url=`). Its texts go on elsewhere. Needs the registration key."""
         self._check_register_key(request)
         url = request.query_params.get("url", "")
         if not self._fleet.leave(url, "it was taken out"):
@@ -74,7 +74,7 @@ class RouterEndpoints:
         return self.nodes_reply(request, None)
 
     async def get_stats(self, request: Request) -> Response:
-        """What was done since the start, by model."""
+        """Statistics since the start, by model."""
         self._gate.admit(request)
         models = [
             _stats(model, [each for each in self._fleet.nodes if each.model == model]) for model in self._fleet.models
@@ -92,7 +92,7 @@ class RouterEndpoints:
         return self._condition(self._fleet.nodes)
 
     def health(self, model: str | None = None) -> tuple[HealthResponse, dict[str, str]]:
-        """The state of the nodes of a model, or of all, as one verifier would tell its own."""
+        """The state of the nodes of a model, or of all, in the form of a verifier's health."""
         nodes = [each for each in self._fleet.nodes if model in (None, each.model)]
         found = self._condition(nodes)
         there = [each for each in nodes if each.reachable]

@@ -21,7 +21,7 @@ from specpair.protocol.http_reply import ReplyHead
 
 
 class SessionNodes:
-    """The nodes of the latest sessions. What is forgotten is found again by asking the nodes in the session's order."""
+    """The nodes of the latest sessions. A forgotten session is found by asking the nodes in its order."""
 
     def __init__(self, most: int) -> None:
         """`most`: sessions that are remembered."""
@@ -45,7 +45,7 @@ class SessionNodes:
             self._nodes.popitem(last=False)
 
     def forget(self, session_id: str) -> None:
-        """A session was deleted, or no node has it."""
+        """Forget a session that no node has."""
         self._nodes.pop(session_id, None)
 
 
@@ -60,12 +60,12 @@ _MOST_OF_AN_ERROR = 1024 * 1024  # bytes
 
 
 def stopped() -> ShuttingDown:
-    """The error of what the end of the router breaks off."""
+    """The error of requests that the router's end aborts."""
     return ShuttingDown("the router is being stopped: ask again when it is back")
 
 
 class NodeReply(NamedTuple):
-    """The reply that the client gets: its body is there, or it is still to be read from the connection to a node."""
+    """The client's reply: its body is there, or is still to be read from the connection to a node."""
 
     head: ReplyHead
     body: bytes | None
@@ -102,7 +102,7 @@ class Forwarding:
         return await received_body(request, self._limit, self._patience)
 
     async def known(self, request: Request, what: RoutedRequest, body: bytes) -> RoutedRequest:
-        """`what`, with what only the body says of it.
+        """`what`, completed by the request's body.
 
         Raises ImplicitSessionRefused, InvalidRequest for a batch whose sessions lie on several nodes, and what
         `encoding_of` and `unpacked` raise.
@@ -129,7 +129,7 @@ class Forwarding:
         )
 
     def _session_of(self, batch: list[str]) -> str:
-        """A session whose node can judge a batch of these; empty: it has none. Raises InvalidRequest."""
+        """A session whose node can verify a batch; empty: the batch has none. Raises InvalidRequest."""
         there = {node: session for session in batch if (node := self.sessions.node(session)) is not None}
         if len(there) > 1:
             raise InvalidRequest(
@@ -165,7 +165,7 @@ class Forwarding:
     async def exchange(
         self, node: Node, method: bytes, target: bytes, headers: Headers, body: bytes, begins: bool = False
     ) -> AsyncIterator[tuple[ReplyHead, NodeConnection]]:
-        """A context with a node's reply, whose body is still to be read. What is seen of the node is noted.
+        """A context with a node's reply, whose body is still to be read. Notes the node's state.
 
         Raises NodeLost.
         """
@@ -226,7 +226,7 @@ class Forwarding:
                     raise
                 lost.append(f"{node.name}: {error}")
         if last is None:
-            raise BadGateway(f"no node has replied ({'; '.join(lost)}): ask again, /nodes shows how they are")
+            raise BadGateway(f"no node has replied ({'; '.join(lost)}): ask again; /nodes shows their state")
         yield last
 
     def note(self, what: RoutedRequest, method: bytes, node: Node, head: ReplyHead) -> None:

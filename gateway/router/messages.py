@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from gateway.router.connections import node_url
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import KnownKeys
+from specpair.command_line.setting_values import SettingsError
 from specpair.protocol.messages import RequestModel
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response
 from specpair.protocol.service_responses import ServiceStatus
@@ -29,7 +29,7 @@ Price = Annotated[
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """What somebody says of a node: the list, the file, or the node itself."""
+    """A node's entry in the list, in the file, or in its registration."""
 
     url: str  # one spelling: see `node_url`
     model: str | None = None  # the only one that it may serve; None: any
@@ -122,7 +122,7 @@ class ModelStats(Response):
 
 
 class StatsResponse(Response):
-    """What the router has done since its start."""
+    """The router's work since its start."""
 
     policy: Name = Field(description="Which node a new text goes to.")
     sessions: Count = Field(description="Sessions whose node it remembers.")
@@ -158,5 +158,5 @@ def read_nodes(path: Path) -> list[NodeSpec]:
         raise SettingsError(f"{path}: {where + ': ' if where else ''}{message}") from None
     urls = [each.url for each in nodes]
     if twice := next((url for url in urls if urls.count(url) > 1), None):
-        raise SettingsError(f"{path}: {twice} is there twice: leave one out")
+        raise SettingsError(f"{path}: {twice} is listed twice: remove one")
     return nodes

@@ -1,4 +1,4 @@
-"""The router's metrics: those of its requests, and for each node what is known of it when Prometheus asks."""
+"""The router's metrics: of its requests, and for each node its state when Prometheus asks."""
 
 from collections.abc import Callable, Iterator
 
@@ -22,7 +22,7 @@ _OF_A_NODE: tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str,
 
 
 def dispatch_times(metrics: RequestMetrics) -> Callable[[Node, float], None]:
-    """Counts how long requests wait until the node is asked that replies. Nodes that are asked in vain make it long."""
+    """Times from the request until the replying node is asked. Failed attempts at other nodes count."""
     times = metrics.seconds(
         "router_dispatch_seconds", "Time from a whole request to the asking of the node that replies."
     )

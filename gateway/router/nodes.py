@@ -1,4 +1,4 @@
-"""The nodes: what the router knows of each, who serves which model, and which of them can take a request.
+"""The nodes: the state of each, the models that they serve, and which nodes can take a request.
 
 Times are seconds of one clock. Used in the event loop.
 """
@@ -27,7 +27,7 @@ class TokenPace:
     _last: tuple[float, int] | None = None  # when it was looked at, and the tokens since the node's start
 
     def note(self, now: float, generated: int | None) -> None:
-        """Note what the node told at a look. `generated`: tokens since its start; None: it is not ready."""
+        """Note a probe's result. `generated`: tokens since its start; None: it is not ready."""
         if generated is None:
             self._last = None
             return
@@ -38,16 +38,16 @@ class TokenPace:
         self._last = now, generated
 
     def cost(self, hourly_price: float) -> float:
-        """What the time has cost, idle time included."""
+        """Cost so far, idle time included."""
         return hourly_price * self.seconds / 3600.0
 
     def price(self, hourly_price: float) -> float | None:
-        """What a million tokens have cost; None: there are no tokens yet."""
+        """Cost of a million tokens; None: there are no tokens yet."""
         return 1e6 * self.cost(hourly_price) / self.tokens if self.tokens else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """On average, idle time included; None: it was not looked at twice."""
+        """On average, idle time included; None: fewer than two probes."""
         return self.tokens / self.seconds if self.seconds else None
 
 
@@ -95,19 +95,19 @@ class Node:
 
     @property
     def identity(self) -> str:
-        """That of a verifier; empty: unknown, or it is a drafter."""
+        """A verifier's identity; empty: unknown, or a drafter."""
         return (self.health and self.health.identity) or ""
 
     @property
     def defines_texts(self) -> tuple[object, object]:
-        """What the nodes of one model have in common, each part as far as it is known: the first part of the identity,
-        a drafter's verifier's too, and the fingerprint of the vocabulary, which only a verifier's `/model` tells."""
+        """Properties that all nodes of one model share, as far as known: the first part of the identity (for a drafter,
+        of its verifier), and the fingerprint of the vocabulary, which only a verifier's `/model` has."""
         identity = self.identity or (self.health and self.health.target_identity) or ""
         return identity.partition("-")[0], self.info and self.info.vocabulary
 
     @property
     def texts(self) -> int:
-        """Texts under way: as it told, with those since then. A drafter does not tell: its requests for texts count."""
+        """Texts under way: as reported, plus those begun since. For a drafter, its requests for texts."""
         told = (self.health and self.health.texts) or 0
         return max(told + self.begun, self.beginning)
 
@@ -127,7 +127,7 @@ class Node:
 
     @property
     def queue_time(self) -> float:
-        """See `Candidate`. A drafter tells no times of passes: its requests' own stand for them."""
+        """See `Candidate`. For a drafter, its requests' times stand for pass times."""
         if self.info is not None and self.info.pass_times:
             return queue_time(self.link, self.info.pass_times, max(1, self.info.rows), self.texts, self.waiting)
         known = [quantile(self.latencies, 0.5)] if self.latencies else []
@@ -135,26 +135,26 @@ class Node:
 
     @property
     def work(self) -> float:
-        """See `Candidate`. How long texts will be is not known: they are counted."""
+        """See `Candidate`. Lengths are unknown: texts are counted."""
         return float(self.texts)
 
     @property
     def deadline(self) -> float:
-        """See `Candidate`. No request says one."""
+        """See `Candidate`. Requests have none."""
         return math.inf
 
     @property
     def reachable(self) -> bool:
-        """Whether it goes on with the sessions that it has."""
+        """Whether the node continues its sessions."""
         return self.status in ("ready", "overloaded", "draining")
 
     def answered(self, seconds: float) -> None:
-        """Note that it has begun to reply to a request after this time."""
+        """Note that the node began to reply after this time."""
         self.in_a_row = 0
         self.latencies.append(seconds)
 
     def failed(self, now: float) -> None:
-        """Note that it has not replied to a request: it gets no new texts for a while."""
+        """Note a request without reply: the node gets no new texts for a while."""
         self.failures += 1
         self.in_a_row += 1
         self.out_until = now + min(_FIRST_OUT * 2.0 ** min(self.in_a_row - 1, 10), _LONGEST_OUT)
@@ -212,7 +212,7 @@ class Fleet:
                 self.leave(node.name, "it has not reported for too long")
 
     def found(self, node: Node, health: HealthResponse, info: ModelInfo | None) -> None:
-        """Note what a look at a node has found. `info`: of a verifier that is ready, or was."""
+        """Note the result of a probe. `info`: of a verifier that is ready, or was."""
         status: Status = "overloaded" if health.status == "ready" and health.overloaded else health.status
         node.progress = health.progress
         node.pace.note(self.clock(), health.generated_tokens if health.status == "ready" else None)
@@ -225,7 +225,7 @@ class Fleet:
             self._set(node, status, health.reason or _WORDS.get(status, ""))
 
     def away(self, node: Node, why: str, status: Status = "away") -> None:
-        """Note that a node does not answer, or not as a node does."""
+        """Note that a node gives no answer, or an invalid one."""
         node.pace.note(self.clock(), None)
         self._set(node, status, why)
 
@@ -241,9 +241,9 @@ class Fleet:
     def having(self, model: str | None, openai: bool) -> list[Node]:
         """The nodes that a request can go to, whether or not they take new texts.
 
-        `model`: that it names; None: it names none, so one model has to be served.
-        `openai`: whether it is for OpenAI's interface or Anthropic's, which drafters have, too. They are asked where
-            they can be, since they write faster.
+        `model`: named by the request; None: none, so only one model may be served.
+        `openai`: whether it is for OpenAI's interface or Anthropic's, which drafters have, too. They come first,
+            since they write faster.
 
         Raises UnknownModel, and the error that says why there is none.
         """
@@ -264,7 +264,7 @@ class Fleet:
         raise self._nobody(of_model or self.nodes, openai)  # of those that were never ready, the models are unknown
 
     def taking(self, nodes: Iterable[Node]) -> list[Node]:
-        """Those of `nodes` that take new texts: of these, those that are not overloaded, if there are any."""
+        """Those of `nodes` that take new texts, without the overloaded ones if others are left."""
         now = self.clock()
         taking = [each for each in nodes if each.status in ("ready", "overloaded") and each.out_until <= now]
         return [each for each in taking if each.status == "ready"] or taking
@@ -279,7 +279,7 @@ class Fleet:
     def _nobody(self, nodes: list[Node], openai: bool) -> SpecPairError:
         """The error of a request that no node can take."""
         if not nodes:
-            return BadGateway("no node is known to this router: register one, or name it with --node")
+            return BadGateway("this router has no node: register one, or name it with --node")
         loading = [each for each in nodes if each.status == "loading"]
         said = "; ".join(f"{each.name}: {each.why or each.status}" for each in nodes)
         if loading:
@@ -295,9 +295,9 @@ class Fleet:
         """Why a node that is ready gets no requests; empty: it gets them."""
         wanted = node.spec.model
         if not node.model:
-            return "it does not say what it serves: give its key with --node-key"
+            return "it does not report its model: give its key with --node-key"
         if wanted is not None and node.model != wanted:
-            return f"it serves {node.model}, and it was given for {wanted}"
+            return f"it serves {node.model}, but is listed for {wanted}"
         texts, mine = self._texts.get(node.model, ("", None)), node.defines_texts
         others = (each for each in self.nodes if each is not node and each.model == node.model and each.reachable)
         other = next((each for each in others if _alike(each.defines_texts, texts)), None)
@@ -321,7 +321,7 @@ class Fleet:
 
 
 def _alike(one: tuple[object, object], other: tuple[object, object]) -> bool:
-    """Whether what is known of both is the same."""
+    """Whether all known properties are equal."""
     return all(left == right for left, right in zip(one, other, strict=True) if left and right)
 
 

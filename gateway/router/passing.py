@@ -1,5 +1,5 @@
-"""Takes in every request. The router's own endpoints answer it, or one node does, or several nodes each give a part of
-a list."""
+"""Receives every request. The router's endpoints answer it, or one node does, or several nodes each return a part of a
+list."""
 
 import asyncio
 import logging
@@ -31,14 +31,14 @@ _NAME = b"event: "
 
 
 class WholeEvents:
-    """Cuts the bytes of a stream behind its events."""
+    """Cuts a stream's bytes at the ends of events."""
 
     def __init__(self) -> None:
         self._held = bytearray()  # of an event that is not whole yet
         self.named = 0  # events with a name that were returned
 
     def take(self, piece: bytes, last: bool = False) -> bytes:
-        """The bytes that may be sent now, of this piece and those before. `last`: no more come, so these are all."""
+        """The bytes that may be sent now, up to the end of an event. `last`: all bytes, since no more come."""
         held, before = self._held, len(self._held)
         held += piece
         found = held.rfind(_END, max(0, before - 1))
@@ -52,7 +52,7 @@ class WholeEvents:
 
 
 def _is_event_stream(head: ReplyHead) -> bool:
-    """Whether a reply is a stream of events to whose end another one can be put."""
+    """Whether a reply is a stream of events to which another can be appended."""
     names = {name for name, _ in head.headers}
     plain = not names & {b"content-length", b"content-encoding"}
     return plain and value_of(head.headers, b"content-type").startswith("text/event-stream")
@@ -131,9 +131,9 @@ async def models(forwarding: Forwarding, request: Request) -> Response:
 
 
 async def usage(forwarding: Forwarding, request: Request) -> Response:
-    """What all nodes have done for the caller's key. Raises NotFound where all callers have the router's key."""
+    """The usage of the caller's key on all nodes. Raises NotFound where all callers have the router's key."""
     if forwarding.node_key is not None:
-        raise NotFound("the nodes see the router's key, not yours, so they count no usage of yours")
+        raise NotFound("the nodes see the router's key, so they count no usage for your key")
     # A drafter's tokens are those of its verifier, which counts them, too, if it is a node.
     asked = _verifiers(forwarding) or [each for each in _reachable(forwarding) if each.kind == DRAFTER]
     total: dict[Any, Row] = {}
@@ -154,8 +154,8 @@ JOINED: dict[str, Callable[[Forwarding, Request], Any]] = {
 
 
 async def _rows(forwarding: Forwarding, request: Request, target: bytes, name: str, nodes: Iterable[Node]) -> list[Row]:
-    """The rows of the lists `name` of all nodes that are there. Raises BadGateway if there is none, and what one
-    refuses it with."""
+    """The rows of the lists `name` of all nodes that are there. Raises BadGateway if there is none, and the error
+    of a refusal."""
     scope = request.scope
     headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
     asked = [_part(forwarding, node, target, name, headers) for node in nodes]
@@ -198,7 +198,7 @@ OWN = frozenset(
 
 
 class RouterEntrance:
-    """Middleware: passes requests on, but for those to the router itself, which another application serves."""
+    """Middleware: forwards requests, except those to the router itself, which another application serves."""
 
     def __init__(
         self,

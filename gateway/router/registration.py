@@ -1,4 +1,4 @@
-"""Registers a service with a router, and reports again and again that it is there. Both ends use it."""
+"""Registers a service with a router, with periodic reports. Verifier and drafter use it."""
 
 import asyncio
 import logging
@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from gateway.router.connections import NodeLost, Pool, node_url
 from gateway.router.messages import NodeRequest
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.parser import flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.options import NodeOptions
 from specpair.protocol.errors import from_body
 
@@ -26,7 +26,7 @@ class Registration:
     def __init__(self, router: str, key: str, node: NodeRequest, every: float = EVERY) -> None:
         """`router`: its URL.
         `key`: its key for registration.
-        `node`: what it is told.
+        `node`: its request.
         `every`: seconds between two reports.
         """
         self._router, self._node = router, node.model_copy(update={"ttl": _MISSED * every})
@@ -55,27 +55,27 @@ class Registration:
         while True:
             try:
                 async with asyncio.timeout(_PATIENCE):
-                    self._told(await self._send(b"POST", b"/nodes", self._node.body()))
+                    self._note_result(await self._send(b"POST", b"/nodes", self._node.body()))
             except NodeLost as error:
-                self._told(str(error))
+                self._note_result(str(error))
             except TimeoutError:
-                self._told(f"no reply within {_PATIENCE:g} s")
+                self._note_result(f"no reply within {_PATIENCE:g} s")
             await asyncio.sleep(self._every)
 
     async def _send(self, method: bytes, target: bytes, body: bytes) -> str | None:
-        """Send a request. Returns what is wrong; None: nothing. Raises NodeLost."""
+        """Send a request. Returns the error; None: none. Raises NodeLost."""
         async with self._pool.exchange(method, target, self._headers, body) as (head, connection):
             content = await connection.read_all()
         return None if head.status == 200 else str(from_body(head.status, content))
 
-    def _told(self, complaint: str | None) -> None:
+    def _note_result(self, complaint: str | None) -> None:
         if complaint == self._complaint:
             return
         self._complaint = complaint
         if complaint is None:
             _log.info("registered with the router at %s as %s", self._router, self._node.url)
         else:
-            _log.warning("the router at %s does not take this service: %s", self._router, complaint)
+            _log.warning("the router at %s refuses this service: %s", self._router, complaint)
 
 
 def registration_of(given: NodeOptions, key: Callable[[str], str]) -> Registration | None:

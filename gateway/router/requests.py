@@ -1,4 +1,4 @@
-"""What a request asks for, as far as the choice of a node depends on it, and its headers as a node gets them."""
+"""The fields of a request by which the router chooses a node, and the headers that the node gets."""
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -35,7 +35,7 @@ class RoutedRequest(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Whether it begins a text, and so any node may take it; or repeats or resumes one."""
+        """Whether it begins a text, which any node may take, or repeats or resumes a text."""
         return self.path in _BEGIN or self.openai
 
     @property
@@ -79,14 +79,14 @@ _Text = Annotated[str | None, BeforeValidator(lambda given: given if isinstance(
 
 
 class RoutedFields(BaseModel):
-    """What is read of a body. What it is besides is the node's to judge."""
+    """Fields read from a body. The node checks the rest."""
 
     model: _Text = None
     session_id: _Text = None
 
 
 def routing_fields(body: bytes) -> RoutedFields:
-    """What a body in JSON says. The parser skips all else, at about a gigabyte a second."""
+    """Fields of a body in JSON. The parser skips others, at about a gigabyte a second."""
     try:
         return RoutedFields.model_validate_json(body)
     except ValidationError:  # also what is no JSON: the node says so
@@ -165,7 +165,7 @@ def to_node(headers: Headers, client: str | None, key: str | None) -> list[tuple
 
 
 def to_client(head: ReplyHead) -> list[tuple[bytes, bytes]]:
-    """The headers that the client gets. What is no page of a node, no browser shows as one."""
+    """The headers that the client gets. Browsers show no other content as a node's page."""
     dropped = _without_hops(head.headers, frozenset((b"content-length",) if head.status == 204 else ()))
     kept = [each for each in head.headers if each[0] in _FOR_CLIENTS and each[0] not in dropped]
     kept.append((b"x-content-type-options", b"nosniff"))

@@ -1,4 +1,4 @@
-"""The settings of the router, each said once; read from its flags, its variables and `specpair.toml`."""
+"""The settings of the router, read from its flags, its variables and `specpair.toml`."""
 
 import logging
 import os
@@ -12,7 +12,6 @@ from pydantic import SecretStr, model_validator
 from gateway.balancing import DEFAULT, LOOK_EVERY, POLICIES, check_policy
 from gateway.router.connections import node_url
 from gateway.router.messages import NodeSpec, read_nodes
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -24,6 +23,7 @@ from specpair.command_line.layers import (
 )
 from specpair.command_line.options import add_option
 from specpair.command_line.parser import KEY, OneOf, Parser, flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.options import ACCESS, SERVICE, BodyOptions, ServiceOptions, check_keys
 from specpair.options.option import like, option, options_of, settings_of
 
@@ -115,7 +115,7 @@ else:
 
 
 class RouterSettings(_Options):
-    """The settings of a router that last: `OPTIONS`."""
+    """The lasting settings of a router: `OPTIONS`."""
 
     if TYPE_CHECKING:
 
@@ -133,7 +133,7 @@ class RouterSettings(_Options):
 
     @property
     def looking_key(self) -> str | None:
-        """The key with which the router asks nodes for their health: theirs, or the one that both have."""
+        """The key with which the router probes nodes: the nodes' key, or a key that both have."""
         key = self.node_key or self.api_key
         return None if key is None else key.get_secret_value()
 
@@ -177,7 +177,7 @@ def from_flags(
     if settings.nodes_file is not None:
         listed |= {spec.url: spec for spec in read_nodes(settings.nodes_file)}
     if not listed and settings.register_key is None:
-        raise SettingsError("no node: name some with --node or --nodes-file, or let them register with --register-key")
+        raise SettingsError("there is no node: give --node or --nodes-file, or --register-key for nodes that register")
     return settings, [*listed.values()]
 
 

@@ -1,4 +1,4 @@
-"""Looks at each node again and again, and takes out those that have not reported for too long."""
+"""Probes each node periodically, and removes nodes that have not reported for too long."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,15 +22,15 @@ _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and
 
 
 class NoReply(NodeLost):
-    """A look got no reply in time."""
+    """A probe got no reply in time."""
 
 
 class Watch:
     """Watches the nodes of a fleet, with one task each. Used in the event loop."""
 
     def __init__(self, fleet: Fleet, key: str | None, every: float) -> None:
-        """`key`: of the nodes; None: they want none.
-        `every`: seconds between two looks.
+        """`key`: the nodes' key; None: no key.
+        `every`: seconds between probes.
         """
         self._fleet, self._every = fleet, every
         self._headers: Headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
@@ -40,8 +40,8 @@ class Watch:
     async def start(self) -> None:
         """Watch the nodes that are there, and those that join.
 
-        The first looks at those that are there are noted in their order: of several that serve different models under
-        one name, the first says which one is meant.
+        The first probes are noted in the order of the nodes. If several serve different models under one name, the
+        first node determines the model.
         """
         nodes = self._fleet.nodes
         for note in await asyncio.gather(*map(self._first_probe, nodes)):
@@ -73,7 +73,7 @@ class Watch:
         return self._watched[node][0]
 
     def failed(self, node: Node) -> None:
-        """Note that a node has not replied to a request, and look at it now."""
+        """Note that a node has not replied to a request, and probe it now."""
         node.failed(self._fleet.clock())
         self.look_soon(node)
 
@@ -131,7 +131,7 @@ class Watch:
             pool.abort("the look is over")
 
     async def _probe(self, node: Node, pool: Pool) -> Callable[[], object]:
-        """Ask a node how it is, and what it serves if that may have changed. Returns what notes it. Raises NodeLost."""
+        """Ask a node's health, and its model if that may have changed. Returns what notes both. Raises NodeLost."""
         refused = partial(self._fleet.away, node, status="refused")
         asked = self._fleet.clock()
         status, content = await self._get(pool, b"/health")

@@ -8,7 +8,7 @@ from lab.bench.errors import BadSide
 from lab.bench.jobs import PreparedCase
 from lab.bench.records import MeasuredRequest, Results, Run
 from lab.bench.summary import Summary, summarise
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 _SHOWN = 24  # characters of each text, from where they differ
 

@@ -151,7 +151,7 @@ async def _model(side: Side, client: EndpointClient) -> tuple[str, dict[str, str
         models = {}
     if response.status_code in (401, 403):
         raise BadSide(
-            f"{side.name} wants another key ({side.url}): name the variable that has it with --key {side.name}=…"
+            f"{side.name} requires another key ({side.url}): name the variable of its key by --key {side.name}=…"
         )
     if side.model is None and not models:
         raise BadSide(f"{side.name} lists no models at {side.url}/models: name one with --model, or mend the address")

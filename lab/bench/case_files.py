@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.case import Arrival, Case, Due, Prompt
 from lab.bench.errors import BadCase
-from lab.given_files import first_mistake, keys_of, text_of
 from lab.request_traces import BadTrace, requests
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, keys_of, text_of
+from specpair.command_line.setting_values import advice
 
 
 def parse_trace(text: str, name: str) -> list[Due]:
@@ -81,7 +81,7 @@ def _read(path: Path) -> Case:
     if case.api == "completions" and case.needs_chat:
         raise BadCase(f"the case {path}: messages and turns are for chats, and api is completions")
     if not case.arrival.is_closed and any(prompt.turns for prompt in case.prompts) and case.concurrency is not None:
-        raise BadCase(f"the case {path}: conversations that arrive have no bound: leave concurrency out")
+        raise BadCase(f"the case {path}: arrivals of conversations are not limited: leave concurrency out")
     trace = case.arrival.trace
     if trace is None:
         return case

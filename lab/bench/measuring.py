@@ -99,13 +99,13 @@ class Measuring:
                 if exchange.failure is not None and exchange.failure.kind == "unreachable":
                     raise BadSide(f"{stretch.side} is gone: {exchange.failure.message}")
                 started = round(exchange.started - self._began, 6)
-                made = record(index=index, scheduled=round(scheduled, 6), started=started, **self._told(exchange))
+                made = record(index=index, scheduled=round(scheduled, 6), started=started, **self._data(exchange))
                 answers.append(exchange.reply.text)
                 scheduled, failed = started + made.ended, made.failure is not None
             self._writer.add(made)
             watch.request()
 
-    def _told(self, exchange: Exchange) -> dict[str, Any]:
+    def _data(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a record that come from an exchange."""
         reply, usage = exchange.reply, exchange.reply.usage or {}
         return {

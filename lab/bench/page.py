@@ -192,12 +192,12 @@ def _differing(analysis: Analysis, results: Results, case: PreparedCase) -> Iter
             if side == equal.side
             if (other := texts.get((equal.baseline, pairing))) is not None and one.text_hash != other.text_hash
         )
-        shown = [_beside(one, other) for one, other in islice(pairs, _DIFFERING)]
+        shown = [_side_by_side(one, other) for one, other in islice(pairs, _DIFFERING)]
         if shown:
             yield folded(f"Texts of {equal.side} that differ from those of {equal.baseline}", *shown)
 
 
-def _beside(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
+def _side_by_side(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
     texts = (
         tag("div", tag("h3", f"{each.side}, {each.prompt}"), tag("pre", (each.text or "")[:_TEXT], tabindex="0"))
         for each in (other, one)

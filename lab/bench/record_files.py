@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.errors import BadRecords
 from lab.bench.records import FORMAT, MeasuredRequest, Results, Run
-from lab.given_files import first_mistake
+from lab.user_files import first_mistake
 from specpair import shared_files
 
 RUN, RECORDS = "run.json", "records.jsonl"
@@ -109,7 +109,7 @@ def write_run(folder: Path, run: Run) -> None:
     with _errors_named(path):
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            raise BadRecords(f"{folder} has a run already: go on with --resume {folder}, or give another --output")
+            raise BadRecords(f"{folder} has a run already: continue with --resume {folder}, or give another --output")
         with shared_files.replacing(path) as file:
             file.write(_RUN.dump_json(run, indent=2) + b"\n")
 

@@ -11,7 +11,7 @@ import httpx
 from drafter_client.http.addresses import with_scheme
 from lab.bench.errors import BadSide
 from lab.bench.records import Side
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 Json = dict[str, Any]
 _NAME = re.compile(r"[\w.-]+")
@@ -24,7 +24,7 @@ def key_of(side: Side, environment: Mapping[str, str] = os.environ) -> str | Non
     if variable is None:
         return None
     if not environment.get(variable):
-        raise BadSide(f"--key: the variable {variable}, which has the key of {side.name}, is not set")
+        raise BadSide(f"--key: the variable {variable}, for the key of {side.name}, is not set")
     return environment[variable]
 
 

@@ -1,4 +1,4 @@
-"""How often a draft model's tokens are the target's, by kind of text and position in the draft: a profile.
+"""Measures a profile: how often a draft model's tokens equal the target's, by kind of text and position in the draft.
 
 Method. The target writes up to `--tokens` tokens at temperature 0 behind each prompt of `lab.benchmarks.harness.kinds`;
 a model without a chat template has the held-out Python files that the default pair was not trained on. A draft token is
@@ -55,7 +55,7 @@ def main() -> None:
     ):
         below = min(target.vocabulary.size, draft.vocabulary.size)
         if draft.vocabulary.fingerprint_below(below) != target.vocabulary.fingerprint_below(below):
-            raise SystemExit("the two models have unlike vocabularies")
+            raise SystemExit("the two models have different vocabularies")
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
             judged, accepted = [0] * options.length, [0] * options.length
             for prompt, tokens in zip(prompts, written(target, prompts, options.tokens), strict=True):

@@ -1,4 +1,4 @@
-"""What a text costs through OpenAI's endpoint beside the library, how 32 streams share it, and what overload does.
+"""Measures the OpenAI endpoint: its cost over the library, the throughput of 32 streams, and its behaviour in overload.
 
 Method. A verifier process serves the shipped target, paced to 25 ms a step; the shipped draft model drafts, on one
 thread. Cost: the same texts by turns, by the library (`Pair` in this process) and through `drafter serve` (a process of
@@ -95,12 +95,12 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
 
 
 def _whole(text: Written) -> float:
-    """Seconds of a text, its prompt included."""
+    """Seconds of a text, including its prompt."""
     return text.ttft_ms / 1e3 + text.seconds
 
 
 def _moments(reply: httpx.Response) -> list[float]:
-    """When the parts of a streamed text came."""
+    """The arrival times of a streamed text's parts."""
     return [
         time.perf_counter()
         for line in reply.iter_lines()
@@ -136,7 +136,7 @@ _AT_ONCE = 10.0 / 25.0  # seconds a token in which a text that is alone is gener
 
 
 class Overload:
-    """Asks the endpoint at `url` for texts of `tokens` tokens, first as so many clients, then faster than that."""
+    """Requests texts of `tokens` tokens from the endpoint at `url`: first at its peak rate, then faster."""
 
     def __init__(self, url: str, clients: int, tokens: int) -> None:
         self._url, self._clients, self._tokens = url, clients, tokens
@@ -148,7 +148,7 @@ class Overload:
         self._health: list[float] = []  # seconds that `/health` took
 
     async def run(self, times: float, seconds: float) -> list[str]:
-        """Find the peak in half of `seconds`, then offer so many times that for `seconds`. Returns what happened."""
+        """Find the peak in half of `seconds`, then offer a multiple of it for `seconds`. Returns the outcome."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
         async with httpx.AsyncClient(base_url=self._url, timeout=600.0, limits=limits, trust_env=False) as http:
             peak = await self._peak(http, seconds / 2)

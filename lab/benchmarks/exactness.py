@@ -1,4 +1,4 @@
-"""How many texts at temperature 0 differ from the target's own where draft tokens are judged, and by how much.
+"""Counts texts at temperature 0 that differ from the target-only text when drafts are judged, and by how much.
 
 Method. The target continues held-out prompts alone, a token a pass. Then it reads each prompt again and judges drafts
 of 1 to 7 tokens, by turns. A draft is the own text with its last token replaced, so that each pass rolls back: nothing
@@ -38,7 +38,7 @@ def main() -> None:
             "tokens": {"default": 96, "help": "of each text (default: %(default)s)"},
             "threads": {"default": 2, "help": "of a pass (default: %(default)s)"},
             "kind": {"default": ["drafts", "kept", "copied"], "help": "texts to compare (default: all)"},
-            "setting": {"default": ["default", "deterministic"], "help": "those to measure (default: both)"},
+            "setting": {"default": ["default", "deterministic"], "help": "settings to measure (default: both)"},
         },
         "llama_cpp",
     )
@@ -67,19 +67,19 @@ def gap(
     count: int,
     other: Callable[[Backend, Sequence[int], Sequence[int]], Difference],
 ) -> float | None:
-    """How far apart, in nats, two tokens are in the own text, of `count` tokens, where the `other` one first differs.
+    """The gap, in nats, between the two tokens at the first difference of the target-only text and the `other` text.
 
     None: the texts are equal. Uses slots 0 and 1, and leaves them empty.
     """
-    rows = _own(backend, prompt, count)
+    rows = _target_logits(backend, prompt, count)
     difference = other(backend, prompt, [int(row.argmax()) for row in rows])
     for slot in (0, 1):
         backend.release(slot)
     return None if difference is None else float(rows[difference[0]].max() - rows[difference[0]][difference[1]])
 
 
-def _own(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
-    """The logits of each token of the text that the target writes alone, over any end."""
+def _target_logits(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
+    """The logits of each token of the target-only text, past any end token."""
     rows = [_read(backend, prompt)]
     while len(rows) < count:
         position = len(prompt) + len(rows) - 1
@@ -94,7 +94,7 @@ def _read(backend: Backend, prompt: Sequence[int]) -> Logits:
 
 
 def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
-    """Where the text with drafts first differs from `own`, and its token there."""
+    """The position where the text with drafts first differs from `own`, and its token there."""
     if (first := int(_read(backend, prompt).argmax())) != own[0]:
         return 0, first
     known, lengths = 1, cycle(DRAFTS)  # `known`: tokens of the text so far, all as in `own`

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _measure(report: Report, url: str, name: str, options: argparse.Namespace) -> None:
-    """Write all texts with one target, and report each ratio, then those of each kind."""
+    """Write all texts with one target, and report each ratio, then the ratios of each kind."""
     ratios: dict[tuple[str, str], list[float]] = {}
     with Pair(url, None) as alone:
         limit = Options(max_tokens=options.tokens, seed=0)
@@ -76,7 +76,7 @@ def _measure(report: Report, url: str, name: str, options: argparse.Namespace) -
                     after = by_library(alone, prompt, target.cold())
                     ratio = whole_rate([ours]) / whole_rate([before, after])
                     ratios.setdefault((kind, mode), []).append(ratio)
-                    report.line(f"{name} {mode:8} {kind:6}{number:2} {ratio:5.2f}  {_told(ours, before, after)}")
+                    report.line(f"{name} {mode:8} {kind:6}{number:2} {ratio:5.2f}  {_rates(ours, before, after)}")
                     before = after
     report.line("", f"{name}: times the target alone", "  mode     text      median  worst   best  texts")
     for (kind, mode), each in ratios.items():
@@ -85,7 +85,7 @@ def _measure(report: Report, url: str, name: str, options: argparse.Namespace) -
     report.line("")
 
 
-def _told(ours: Written, *alone: Written) -> str:
+def _rates(ours: Written, *alone: Written) -> str:
     stats = ours.stats
     modes = ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns) or stats.mode
     drafts = f"{stats.accepted} of {stats.drafted} draft tokens accepted" if stats.drafted else "nothing drafted"
@@ -95,7 +95,7 @@ def _told(ours: Written, *alone: Written) -> str:
 
 
 def prompts_of(kind: str, pair: Pair, count: int) -> list[list[int]]:
-    """The token ids of so many prompts of a kind."""
+    """The token ids of `count` prompts of a kind."""
     match kind:
         case "code":
             return [pair.encode(text) for text in held_out_prompts(count)]

@@ -1,4 +1,4 @@
-"""What a round costs beyond the model: client, HTTP and server, against the barest exchange of the same bodies.
+"""Measures a round without the model: client, HTTP and server, against the barest exchange of the same bodies.
 
 Method. Two uvicorn processes on loopback: ours with the scripted backend, and one with a trivial FastAPI route that
 answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`

@@ -1,4 +1,4 @@
-"""What a verify costs against a decode step: the time of one pass by rows and drafts, on this machine, on an engine.
+"""Measures a verify against a decode step: the time of a pass by rows and drafts, for an engine on this machine.
 
 Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts and asks
 of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
@@ -64,7 +64,7 @@ SHAPES = {  # those of Llama 3 (8b) and 3.2 (3b, 1b), and smaller ones for a CPU
 
 
 class Cell(NamedTuple):
-    """One kind of pass: so many rows (sequences), each with its pending token and so many drafts.
+    """One kind of pass: a number of rows (sequences), each with its pending token and a number of drafts.
 
     `leaves`: of the drafts' tree, whose other leaves are second choices at the first places of a chain. 1: a chain.
     """
@@ -95,7 +95,7 @@ STEP = Cell(1, 0)  # one decode step of one sequence
 
 
 class Timing(NamedTuple):
-    """What a cell's rounds come to, as medians. `ratio`: to a decode step; `spread`: of ratios, by quartiles."""
+    """The medians of a cell's rounds. `ratio`: to a decode step; `spread`: of ratios, by quartiles."""
 
     ms: float
     ratio: float
@@ -110,7 +110,7 @@ TABLES: dict[str, Callable[[Timing], str]] = {
 
 
 def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int, leaves: Sequence[int] = ()) -> list[Cell]:
-    """The cells of these rows and drafts with those that others are compared with, as far as a pass holds them.
+    """The cells of these rows and drafts, with their reference cells, as far as a pass holds them.
 
     `leaves`: of trees, each of as many drafts as have room for so many second choices beside a chain.
     """
@@ -140,7 +140,7 @@ class Passes:
         return [Entry(slot, self._held, tokens, 0, cell.parents) for slot in range(cell.rows)]
 
     def seconds(self, cell: Cell) -> float:
-        """Of one pass that follows one like it: the first of a kind finds caches and threads as the last left them."""
+        """Seconds of a pass that follows one of its kind: the first of a kind finds the caches of another kind."""
         batch, wanted = self.batch(cell), [self._wanted] * cell.rows
         self._run(batch, wanted, cell)
         began = self._clock()
@@ -148,7 +148,7 @@ class Passes:
         return self._clock() - began
 
     def _run(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec], cell: Cell) -> None:
-        """A pass, and of trees a path that is kept, as after each verify."""
+        """Run a pass; of a tree, keep a path, as after each verify."""
         self._backend.extend_top_logits(batch, wanted)
         for entry in batch if cell.leaves > 1 else ():
             self._backend.keep(entry.slot, cell.path)
@@ -199,7 +199,7 @@ _CORNER = " \\ k"
 
 
 def _table(title: str, down: str, shown: Mapping[tuple[int, int], str]) -> list[str]:
-    """A dash stands where a pass does not hold as many tokens."""
+    """The lines of a table; a dash marks passes with too many tokens."""
     across = sorted({column for _, column in shown})
     lines = ["", title, f"{down + _CORNER:>10}" + "".join(f"{column:>9}" for column in across)]
     for row in sorted({row for row, _ in shown}):
@@ -247,7 +247,7 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
         if cell.leaves == 1
     ]
     told = facts | {"context": options.context_held, "cells": chains}
-    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    report.companion(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _of_llama_cpp() -> dict[str, str]:
@@ -298,14 +298,14 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
         "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
         "compile": {"default": False, "help": "compile each shape of a pass first (torch only)"},
-        "threads": {"type": int, "help": "of the processor (default: what the engine chooses)"},
+        "threads": {"type": int, "help": "of the processor (default: the engine's choice)"},
         "rows": [1, 2, 4, 8, 16],
         "drafts": {"default": [0, 1, 2, 3, 4, 6, 8, 12, 16], "help": "values of k"},
         "leaves": {"type": int, "nargs": "+", "help": "of trees, 2 or more (default: no trees)"},
         "context-held": {"default": 512, "help": "tokens that each slot holds"},
         "batch-tokens": {"default": 512, "help": "in one pass: larger cells are left out"},
-        "temperature": {"default": 0.8, "help": "what is asked of a row of logits depends on it"},
-        "seconds": {"default": 60.0, "help": "to measure for"},
+        "temperature": {"default": 0.8, "help": "which decides the logits that a pass returns"},
+        "seconds": {"default": 60.0, "help": "duration of the measurement"},
         "out": {"type": Path, "help": "the folder for the results (default: as without and with --save)"},
     }
     parser = parser_of(__doc__, flags)

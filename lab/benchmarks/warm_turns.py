@@ -65,7 +65,7 @@ def _prompts(pair: Pair, tokens: int) -> Iterator[list[int]]:
 
 
 def _chat(pair: Pair, mode: Mode, prompt: list[int], turns: int, salt: str) -> Iterator[tuple[str, float]]:
-    """What was asked for, and the seconds to its first token."""
+    """The prompt and the seconds to its first token."""
     more = pair.encode("\n# And what comes then?\n")
 
     def ask(prompt: Sequence[int], salt: str) -> tuple[float, list[int]]:

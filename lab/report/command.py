@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _show(run: RunTrace, console: Console) -> None:
-    """Print a run: the panel that `--stats` shows, and acceptance by depth."""
+    """Print a run: the panel of `--stats`, and acceptance by depth."""
     stats = statistics(run)
     which = f"run {run.metrics['run']}" + (f", one of {run.of}" if run.of > 1 else "")
     ended_early = f", ended early: {run.metrics['error']}" if run.metrics["error"] else ""
@@ -58,7 +58,7 @@ def _show(run: RunTrace, console: Console) -> None:
 
 
 def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
-    """Write the HTML file; one that is there is replaced as a whole. Returns its path."""
+    """Write the HTML file, replacing an existing file as a whole. Returns its path."""
     from lab.report.page import page  # other commands begin sooner without it
 
     name = "report.html" if options.run is None else f"report-{options.run}.html"
@@ -66,7 +66,7 @@ def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
     try:
         made = page(runs, text=options.text)
     except ValueError as error:
-        raise TraceError(f"the JSON files in {options.folder} hold what is no JSON: {error}: is it a trace?") from None
+        raise TraceError(f"the JSON files in {options.folder} hold no valid JSON: {error}: is it a trace?") from None
     try:
         with shared_files.replacing(path) as file:
             file.write(made.encode())
@@ -84,8 +84,8 @@ def parser() -> Parser:
     made = Parser(
         "drafter report",
         usage="[FLAGS] DIR",
-        description="Show a run that --profile recorded in the terminal; or all runs, as one HTML "
-        "file that can be sent to others: it needs no other file and loads nothing.",
+        description="Show one run that --profile recorded, in the terminal. Or write all runs as one HTML file "
+        "that you can send to others: the file needs no other file and loads nothing.",
         examples=(
             "drafter report runs --run 2",
             "drafter report runs --html runs.html --no-text",
@@ -107,7 +107,7 @@ def parser() -> Parser:
         "--text",
         action=Switch,
         default=True,
-        help="the text is in it, if it was recorded, and ids of tokens (default: yes)",
+        help="include the text, if it was recorded, and token ids (default: yes)",
     )
     return made
 

@@ -37,7 +37,7 @@ _TELLING = {"rounds": ("drafts",), "steps": ("drafts",), "tokens": ("token", "dr
 
 
 def run_data(run: RunTrace, *, text: bool) -> dict[str, Any]:
-    """One run. docs/traces.md has its form.
+    """The data of one run, in the form of docs/traces.md.
 
     `text`: whether the text goes in, if it was recorded, and the ids of its tokens.
     """
@@ -75,7 +75,7 @@ def run_data(run: RunTrace, *, text: bool) -> dict[str, Any]:
 
 
 def settings(run: RunTrace) -> dict[str, Any]:
-    """The options of the text, without those that others must not have."""
+    """The options of the text, without the secret ones."""
     return {name: value for name, value in run.detail.settings.items() if name not in _SECRET}
 
 
@@ -116,7 +116,7 @@ _UNTIMED = (
 
 
 def page(runs: Sequence[RunTrace], *, text: bool) -> str:
-    """The page of some runs, of which there is one at least.
+    """The page of one or more runs.
 
     `text`: whether the text goes in, where it was recorded, and the ids of its tokens.
 
@@ -175,7 +175,7 @@ def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
 
 
 def _drawn(name: str) -> Markup:
-    """A place that the script fills."""
+    """A placeholder that the script fills."""
     return tag("div", tag("p", "A script draws this, and scripts do not run here.", class_="soft"), class_=name)
 
 

@@ -1,4 +1,4 @@
-"""Read a folder of traces. A file that is not part of a trace raises a TraceError with the file and the line."""
+"""Reads a folder of traces. A file that is not part of a trace raises a TraceError with the file and the line."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
 from drafter_client.trace.writer import MOST, ROUNDS, RUNS, SCHEMA, TOKENS, Column, TraceTable, run_file
-from lab.given_files import first_mistake
+from lab.user_files import first_mistake
 
 Value = str | int | float | None  # None: not known, an empty cell
 Record = dict[str, Value]
@@ -46,7 +46,7 @@ class RecordedStep(_Part):
 
 
 class SelfContinuationPass(_Part):
-    """A pass of self-continuation: its duration, and when the drafter heard of it, in milliseconds."""
+    """A pass of self-continuation: its duration, and when the drafter learnt of it, in milliseconds."""
 
     forward_ms: _Number
     arrived_ms: _Number
@@ -71,7 +71,7 @@ class TokenDraft(_Part):
 
 
 class RunDetail(_Part):
-    """The whole object. `machine`: the drafter's. `text`, `pieces`: empty where the text was not recorded."""
+    """The whole object of a run. `machine`: the drafter's. `text`, `pieces`: empty if the text was not recorded."""
 
     machine: dict[str, str] = {}
     settings: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def read_runs(folder: Path) -> list[RunTrace]:
 
 
 def _records(folder: Path) -> list[Record]:
-    """The records of all runs, of which there is one at least."""
+    """The records of all runs, at least one."""
     records = read_table(folder, RUNS)
     if not records:
         raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
@@ -179,14 +179,14 @@ def read_table(folder: Path, table: TraceTable, runs: Collection[int] | None = N
 
 
 def _record(table: TraceTable, cells: Sequence[str]) -> Record:
-    """The record that the cells of one line hold. Raises ValueError that says what is wrong."""
+    """The record in the cells of one line. Raises ValueError with the reason."""
     if len(cells) != len(table.columns):
         raise ValueError(f"it has {len(cells)} cells, not {len(table.columns)}")
     return {column.name: _value(column, cell) for column, cell in zip(table.columns, cells, strict=True)}
 
 
 def _value(column: Column, cell: str) -> Value:
-    """The value that a cell holds; None for an empty cell. Raises ValueError that says what is wrong."""
+    """The value of a cell; None for an empty cell. Raises ValueError with the reason."""
     if not cell:
         if column.needed:
             raise ValueError(f"{column.name} is missing")

@@ -1,4 +1,4 @@
-"""What a trace holds of a run, as its statistics were, and over time."""
+"""Rebuilds the statistics of a run from its trace, at the end and over time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from drafter_client.errors import TraceError
 from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
 from drafter_client.trace.writer import MOST
-from lab.given_files import first_mistake
 from lab.report.reader import Record, RunTrace
+from lab.user_files import first_mistake
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.token_details import TokenSource
@@ -23,7 +23,7 @@ _Count = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class _Metrics(BaseModel):
-    """Those of the statistics that no table holds. What a file lacks was not there when it was written."""
+    """The statistics that no table holds. Fields that a file lacks were added later."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -65,7 +65,7 @@ class Outage(NamedTuple):
 
 
 class PassWidth(NamedTuple):
-    """Passes of the target that judged equally many draft tokens, and so computed one position more.
+    """Passes of the target that judged the same number of draft tokens, and so computed one position more.
 
     `accepted`: tokens, all of these passes together. `forward_ms`: the mean; None: no response told of one.
     """
@@ -153,7 +153,7 @@ def started(run: RunTrace) -> str:
 
 
 def timed(stats: Stats) -> bool:
-    """Whether it is known what a text waited for. In mode `auto` the trace has no times of what the verifier wrote."""
+    """Whether the trace shows a text's waiting times. In mode `auto`, the verifier's tokens have no times."""
     return {turn.mode for turn in stats.turns} <= {str(Mode.REMOTE)}
 
 
@@ -163,7 +163,7 @@ def modes(run: RunTrace) -> list[ModeSpan]:
     found, begin, written = list[ModeSpan](), 0.0, 0
     for turn in turns:
         written += turn.tokens
-        end = _known(run, written)
+        end = _time(run, written)
         found.append(ModeSpan(turn.mode, turn.tokens, begin, end))
         begin = end
     return found
@@ -171,9 +171,7 @@ def modes(run: RunTrace) -> list[ModeSpan]:
 
 def outages(run: RunTrace) -> list[Outage]:
     """The times without the verifier after which the text went on."""
-    return [
-        Outage(generated, _known(run, generated), _known(run, generated + 1)) for generated in _metrics(run).resumed
-    ]
+    return [Outage(generated, _time(run, generated), _time(run, generated + 1)) for generated in _metrics(run).resumed]
 
 
 def pass_widths(run: RunTrace) -> list[PassWidth]:
@@ -190,8 +188,8 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
     return found
 
 
-def _known(run: RunTrace, tokens: int) -> float:
-    """When so many tokens of the text were known; 0 for none."""
+def _time(run: RunTrace, tokens: int) -> float:
+    """The time at which `tokens` tokens of the text were known; 0 for none."""
     return _number(run.tokens[min(tokens, len(run.tokens)) - 1], "committed_ms") if tokens and run.tokens else 0.0
 
 
@@ -218,7 +216,7 @@ def _sources(run: RunTrace) -> Iterator[TokenSource]:
 
 
 def _spans(run: RunTrace) -> Iterator[Span]:
-    """What was under way, in milliseconds since the run began.
+    """The activities of a run, in milliseconds since the run began.
 
     A pass of self-continuation is placed so that it ends when the drafter heard of it.
     """

@@ -1,4 +1,4 @@
-"""Charts as SVG, and their parts. Labels stand above what they label, so a chart is narrow enough for a phone."""
+"""Charts as SVG, and their parts. Labels stand above the bars and lines, so a chart fits a phone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WIDTH, LEFT, RIGHT = 360, 8, 354  # of a chart, and where its plot begins and en
 
 
 def chart(parts: Sequence[Markup], height: float, told: str) -> Markup:
-    """The chart. `told`: what it shows, for those who do not see it."""
+    """The chart. `told`: its description for screen readers."""
     return tag("svg", tag("title", told), *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img")
 
 
@@ -50,7 +50,7 @@ def tick(x: float, height: float, label: str) -> Markup:
 
 
 def span(side: int, begin: float, end: float, y: float) -> Markup:
-    """A line from one value to another."""
+    """A horizontal line between two values."""
     return tag("line", x1=begin, y1=y, x2=end, y2=y, class_=f"{colour(side)} range")
 
 
@@ -80,13 +80,13 @@ _TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 20.0)
 
 
 def times(ratio: float) -> str:
-    """A ratio with as many digits as tell it from 1."""
+    """A ratio with enough digits to distinguish it from 1."""
     return f"{ratio:.2f}" if abs(ratio - 1) >= 0.02 else f"{ratio:.3f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A row of `ratios`. `side`: number of the side. `clear`: whether the interval leaves 1 out; None: no interval."""
+    """A row of `ratios`. `side`: number of the side. `clear`: whether the interval excludes 1; None: no interval."""
 
     label: str
     side: int
@@ -135,7 +135,7 @@ def ratios(rows: Sequence[Ratio], told: str) -> Markup:
 
 
 def spreads(cases: Sequence[tuple[str, Sequence[Spread]]], told: str) -> Markup:
-    """Figures of sides in each case, on an axis that begins at 0."""
+    """Values of sides in each case, on an axis that begins at 0."""
     values = [value for _, rows in cases for row in rows for value in (row.middle, row.high)]
     most = max(values, default=0.0) or 1.0
 
@@ -212,7 +212,7 @@ def _level(y: float, label: str) -> Markup:
 
 
 def _drawn(line: ChartLine, x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
-    """Where a value is missing, the line has a gap."""
+    """A line with gaps for missing values."""
     parts = []
     rows = [*zip(line.points, line.low or [nan] * len(line.points), line.high or line.low, strict=False)]
     if line.low:

@@ -1,5 +1,5 @@
-"""An HTML page that needs no other file: nothing from elsewhere, no script but its own, and a policy that forbids all
-others by the hashes of what is there."""
+"""An HTML page that needs no other file: no external content, no script except its own, and a policy that forbids all
+others by hashes."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def document(
 
 
 def _hash(content: str) -> str:
-    """A source of the policy: what has this content, and nothing else."""
+    """A source of the policy: exactly this content."""
     return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
 
 
@@ -89,7 +89,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], label: str) ->
 
 
 def folded(title: str, *children: Markup) -> Markup:
-    """What is shown when its title is clicked."""
+    """Content that a click on its title shows."""
     return tag("details", tag("summary", title), *children)
 
 
@@ -99,5 +99,5 @@ def charted(caption: str, told: str, chart: Markup) -> Markup:
 
 
 def terms(each: Iterable[tuple[str, Sequence[Child]]]) -> Markup:
-    """Words with what they mean."""
+    """Terms with their definitions."""
     return tag("dl", *(joined(tag("dt", word), tag("dd", *meaning)) for word, meaning in each))

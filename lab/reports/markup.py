@@ -1,4 +1,4 @@
-"""HTML and SVG from Python: whatever is no `Markup` is escaped, so text of models and servers cannot become markup."""
+"""HTML and SVG from Python: all except `Markup` is escaped, so text of models and servers cannot become markup."""
 
 import re
 from html import escape
@@ -35,7 +35,7 @@ def joined(*children: Child) -> Markup:
 
 
 def _text(value: Child) -> str:
-    """Control characters and those that reorder a line are spelled out: they would hide what is there."""
+    """Spell out control characters and those that reorder a line: they would hide text."""
     if isinstance(value, str):
         return several_lines(value)
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""One script from the modules of a page, so that a page can do without other files and still run the very same code."""
+"""Bundles the modules of a page into one script, so that a page without other files runs the same code."""
 
 import re
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from specpair.command_line import start
 
 
 def main() -> int:
-    """Run a command and return its exit status. SIGTERM is as Ctrl-C: the command shows what came by then."""
+    """Run a command and return its exit status. SIGTERM acts as Ctrl-C: the command shows the results so far."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     return start.run("lab.simulator.command_line", "simulator")
 

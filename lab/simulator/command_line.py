@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command. Returns its exit status: 1 for an error that it told; exits with 2 for wrong arguments."""
+    """Run a command. Returns its exit status: 1 after an error message; exits with 2 for wrong arguments."""
     command = COMMANDS.get(arguments[0]) if arguments else None
     if command is None:
         parser().parse([*arguments])  # shows help or the version, or refuses

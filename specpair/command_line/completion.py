@@ -23,8 +23,8 @@ def parser(program: str) -> Parser:
     made = Parser(
         f"{program} completion",
         usage=" | ".join(SHELLS),
-        description=f"Print completions of {program}'s commands, flags and values for a shell, which a line in its "
-        "start-up file, or a file in one of its folders, takes.",
+        description=f"Print completions of {program}'s commands, flags and values for a shell. The examples show "
+        "where each shell reads them.",
         examples=(
             f"source <({program} completion bash)      # in ~/.bashrc",
             f"source <({program} completion zsh)       # in ~/.zshrc, behind compinit",

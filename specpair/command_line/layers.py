@@ -21,9 +21,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from specpair.command_line import setting_sources as config_file
-from specpair.command_line.given_values import SettingsError, advice, home
 from specpair.command_line.options import read
 from specpair.command_line.setting_sources import variables
+from specpair.command_line.setting_values import SettingsError, advice, home
 from specpair.options.option import AUTO, Option
 
 
@@ -64,7 +64,7 @@ class Names:
         for now, name in given.items():
             if now in layer.values:
                 raise SettingsError(
-                    f"{layer.key(name)}: {layer.key(now)} is its name now, and both are given: leave one out"
+                    f"{layer.key(name)}: {layer.key(now)} is the setting's new name, and both are given: leave one out"
                 )
         values = {self.former.get(name, name): value for name, value in layer.values.items()}
         return layer._replace(values=values, key=lambda setting: layer.key(given.get(setting, setting)))

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from specpair.command_line.given_values import ascending, path
 from specpair.command_line.parser import Switch, flag, unknown_choice
+from specpair.command_line.setting_values import ascending, path
 from specpair.options.option import AUTO, Option, options_of
 
 # By the type of the option's values.
@@ -77,7 +77,7 @@ def flag_reader(option: Option) -> Callable[[str], Any]:
     return read_flag
 
 
-def given(cls: type, settings: Any) -> dict[str, Any]:
+def option_values(cls: type, settings: Any) -> dict[str, Any]:
     """The values of the options of `cls` that `settings` (parsed flags, or settings) has as attributes."""
     options = {name: each for name, each in options_of(cls).items() if hasattr(settings, each.setting)}
     return {name: value_of(each, getattr(settings, each.setting)) for name, each in options.items()}

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from specpair.command_line.given_values import advice, home
 from specpair.command_line.setting_sources import FILE, VARIABLE
+from specpair.command_line.setting_values import advice, home
 from specpair.extras import installed_version
 
 KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag

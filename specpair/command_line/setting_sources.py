@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specpair.command_line.given_values import SettingsError, advice, home
+from specpair.command_line.setting_values import SettingsError, advice, home
 
 # For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
 # VERIFIER_PORT=tcp://10.0.0.1:8000, VERIFIER_PORT_8000_TCP_ADDR and more; for one called "verifier-big",
@@ -125,7 +125,7 @@ def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        raise SettingsError(f'{where}: several values are written as text, with commas: "1,8,32"')
+        raise SettingsError(f'{where}: write several values as one text, with commas: "1,8,32"')
     if not isinstance(value, (str, int, float)):  # its value may be a secret, and is not shown
         raise SettingsError(f"{where}: must be text, a number, true or false")
     return str(value)

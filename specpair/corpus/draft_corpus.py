@@ -139,7 +139,7 @@ class DraftCorpus:
                         self._arrays[each] = store.searched(each[1])
                     self._seen[number] = changed
                 except (OSError, ValueError) as error:  # replaced just now, or broken: the next text looks again
-                    _log.warning("a part of the index of %s is not used: %s", self._roots[number], error)
+                    _log.warning("skipped a segment of the index of %s: %s", self._roots[number], error)
             return [*self._arrays.values()]
 
     def _keep_up_to_date(self) -> None:

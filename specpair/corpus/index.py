@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpair.corpus.files import FoundFile, Skipped, files_of, text_of
-from specpair.corpus.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_places
+from specpair.corpus.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_positions
 from specpair.drafters.byte_pairs import BytePairs
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.shared_files import lock, replacing
@@ -119,7 +119,7 @@ class Store:
         with replacing(self.folder / f"{segment.name}.segment") as file:
             file.write(np.array([len(backwards)], np.uint64).tobytes())
             file.write(as_bytes(backwards))
-            file.write(sorted_places(backwards).data)
+            file.write(sorted_positions(backwards).data)
         with replacing(self.folder / f"{segment.name}.json") as file:
             file.write(json.dumps([*zip(segment.files, segment.tokens, strict=True)]).encode())
         return segment

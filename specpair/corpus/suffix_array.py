@@ -33,7 +33,7 @@ def joined(texts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
     return np.concatenate([*parts, end]) if parts else end
 
 
-def sorted_places(backwards: NDArray[np.uint32]) -> NDArray[np.int32]:
+def sorted_positions(backwards: NDArray[np.uint32]) -> NDArray[np.int32]:
     """The indices of `backwards` in the order of the tokens from there on, `LONGEST` of them or more.
 
     By doubling (Karp, Miller and Rosenberg 1972): the order by k tokens gives that by 2 k, for the places that are not
@@ -84,7 +84,7 @@ class SuffixArray:
 
     def __init__(self, data: Data, at: int, places: Sequence[int]) -> None:
         """`data`: from byte `at` on, `joined` texts as big-endian numbers, and `LONGEST` tokens of whatever value.
-        `places`: their `sorted_places`.
+        `places`: their `sorted_positions`.
         """
         self._data, self._at, self._places = data, at, places
 
@@ -92,7 +92,7 @@ class SuffixArray:
     def of(cls, texts: Sequence[Sequence[int] | NDArray[np.uint32]]) -> "SuffixArray":
         """The suffix array of some texts, in memory."""
         backwards = joined([np.asarray(text, np.uint32) for text in texts])
-        return cls(as_bytes(backwards), 0, sorted_places(backwards).data)
+        return cls(as_bytes(backwards), 0, sorted_positions(backwards).data)
 
     def token(self, place: int) -> int:
         """The token at a position; `NO_TOKEN` at the end of a text."""

@@ -65,7 +65,7 @@ def plugged(name: str) -> tuple[str, Make]:
 
     Raises BadDrafter, as the drafters do for any error of their own.
     """
-    with _told():
+    with _as_bad_drafter():
         plugin = find(DRAFTERS, name)
     if plugin is None:
         raise BadDrafter(f"no installed distribution has a drafter {name!r}")
@@ -73,7 +73,7 @@ def plugged(name: str) -> tuple[str, Make]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_bad_drafter() -> Iterator[None]:
     """Raise BadDrafter in place of BadPlugin."""
     try:
         yield
@@ -85,13 +85,13 @@ class _Plugged:
     """A drafter of a plug-in. `CheckedDrafter` checks its results."""
 
     def __init__(self, plugin: Plugin, vocabulary: Vocabulary, sampling: Sampling) -> None:
-        with _told():
+        with _as_bad_drafter():
             drafter = plugin.called(vocabulary, sampling, expected=DrafterError)
         self.width: int = getattr(drafter, "width", 0)
         self._expand = Plugin(plugin.what, getattr(drafter, "expand", None))
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-        with _told():
+        with _as_bad_drafter():
             expansion: Expansion = self._expand.called(text, tails, runners_up, expected=DrafterError)
         return expansion
 

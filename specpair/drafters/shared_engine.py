@@ -79,7 +79,7 @@ class SharedEngine:
         """An engine of `slots` free slots; its `close` gives them back. Raises CacheFull if fewer are free."""
         with self._lock:
             if not 1 <= slots <= len(self._free):
-                raise CacheFull(f"{slots} slots are wanted, {len(self._free)} of {self.backend.slots} are free")
+                raise CacheFull(f"{slots} slots are requested, {len(self._free)} of {self.backend.slots} are free")
             numbers = [self._free.pop() for _ in range(slots)]
         return EngineView(self, numbers)
 

@@ -22,7 +22,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from specpair.child_processes.worker import Unanswered, Worker, written
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.keywords import largest_multiple, place_of, short, widest
+from specpair.grammar.keywords import keyword_path, largest_multiple, short, widest
 from specpair.grammar.state import GrammarState
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of
 from specpair.protocol.errors import InvalidRequest
@@ -87,9 +87,9 @@ class Trials:
         finally:
             self._idle.put(worker)
         if grown > _MOST_KEPT:
-            raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are given")
+            raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are allowed")
         if answer["slowest"] > _SLOWEST:
-            raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are given")
+            raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are allowed")
         return "", grown
 
     def kill(self) -> None:
@@ -169,7 +169,7 @@ class Grammars:
     def compile(self, grammar: GrammarText, seconds: float = DEADLINE) -> bool:
         """Compile a grammar, unless it was compiled lately. Returns false if there is no answer within `seconds`, fewer
         than `DEADLINE`. Raises InvalidRequest."""
-        if self.known(grammar):
+        if self.is_compiled(grammar):
             return True
         try:
             made, memory = self._made(grammar, seconds)
@@ -190,7 +190,7 @@ class Grammars:
                 kept.popitem(last=False)
         return True
 
-    def known(self, grammar: GrammarText) -> bool:
+    def is_compiled(self, grammar: GrammarText) -> bool:
         """Whether a grammar is compiled and now cached. Raises InvalidRequest if it was refused lately."""
         with self._lock:
             until, error = self._refused.get(_digest(grammar), (0.0, None))
@@ -245,7 +245,7 @@ class Grammars:
         with self._lock:
             if self._tokenizer is None:
                 if not self._vocabulary.ends:
-                    raise InvalidRequest("the model has no end token, which would end a text that keeps to a grammar")
+                    raise InvalidRequest("the model has no end token, which a text with a grammar needs")
                 self._tokenizer = tokenizer_of(self._vocabulary)
             return self._tokenizer
 
@@ -318,6 +318,6 @@ _SOURCES: dict[str, Any] = {
 
 
 def _wrong(grammar: GrammarText, reason: str) -> InvalidRequest:
-    place = place_of(grammar.text, reason) if grammar.kind == "json_schema" else None
+    place = keyword_path(grammar.text, reason) if grammar.kind == "json_schema" else None
     where = grammar.kind if place is None else f"{grammar.kind}{place}"
     return InvalidRequest(f"{where}: {short(reason)}", param=grammar.kind)

@@ -15,7 +15,7 @@ _LONGEST = 300  # characters
 _LARGE = 12  # zeros at the end of a number, at most: how many more there are makes no difference
 
 
-def place_of(schema: str, complaint: str) -> str | None:
+def keyword_path(schema: str, complaint: str) -> str | None:
     """The path of the keyword, as `.properties.name.not`; None: the complaint names no keyword of the schema.
 
     `schema`: JSON.

@@ -53,7 +53,7 @@ class GrammarCompiler:
         grammar, grammars = spec.grammar_text, grammars_for(spec, vocabulary)
         if grammar is None or grammars is None:
             return
-        if not grammars.known(grammar):
+        if not grammars.is_compiled(grammar):
             if self._stopped:
                 raise _stopping()
             if sum(job.client == client for job in self._waiting) >= _MOST_WAITING:

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from specpair.command_line import start
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.connection import Connection
 from specpair.http_service.observability import logs
 from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm

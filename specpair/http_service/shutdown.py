@@ -55,7 +55,7 @@ class Draining:
         if self._then is not None:
             said = "draining took too long: the texts under way are ended"
             self._grace = asyncio.get_running_loop().call_later(self.seconds, self._end, said)
-            _log.info("draining: no new texts are taken, those under way have %g s to end", self.seconds)
+            _log.info("draining: new texts are refused, texts under way have %g s to end", self.seconds)
 
     def changed(self) -> None:
         """Check for texts under way, after a request or a text has ended."""

@@ -73,13 +73,13 @@ class Hosts:
 
         A request without a Host is of a program: browsers always send it.
         """
-        if host and not await self._known(host):
+        if host and not await self._is_known(host):
             raise ForeignHost(
-                f"the request is for {host[:100]!r}, which is no address and no known name of this machine, so a "
+                f"the request is for {host[:100]!r}, which is no address or known name of this machine, so a "
                 f"foreign web page may have sent it: add the name to {self._setting}, or set a key"
             )
 
-    async def _known(self, host: str) -> bool:
+    async def _is_known(self, host: str) -> bool:
         if self._any or _no_page_has(host) or host in self._names or host.endswith(self._suffixes):
             return True
         if self._looked_up is None:  # in a thread, since a broken DNS takes seconds; and once

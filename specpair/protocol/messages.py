@@ -105,7 +105,7 @@ class _Prompted(_WithSpec):
     @classmethod
     def _seed_of_what_is_committed(cls, ids: list[int], info: ValidationInfo) -> list[int]:
         if ids and info.data.get("seed", 0) is None:
-            raise ValueError("give the seed, too, that the tokens were drawn with (`sampling.seed` of the first reply)")
+            raise ValueError("also give the seed with which the tokens were drawn (`sampling.seed` of the first reply)")
         return ids
 
     @model_validator(mode="after")
@@ -240,7 +240,7 @@ class TokenizeRequest(RequestModel):
         if (self.text is None) == (self.parts is None):
             raise ValueError("give either text or parts")
         if self.parts is not None and len(self.model_fields_set) > 1:
-            raise ValueError("add_begin and parse_control go with text: each of the parts has its own parse_control")
+            raise ValueError("add_begin and parse_control belong to text: each part has its own parse_control")
         return self
 
 

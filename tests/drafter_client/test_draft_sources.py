@@ -90,7 +90,7 @@ def test_vocabulary_with_another_fingerprint_is_refused(repeating: Verifier, mon
         info, other = client.model(), json.loads(client.call("GET", "/vocabulary", None))
         other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
         monkeypatch.setattr(client, "call", lambda *_: json.dumps(other).encode())
-        with pytest.raises(BadReply, match="is not the one that it names"):
+        with pytest.raises(BadReply, match="does not match its fingerprint"):
             RemoteVocabulary(client, info)
 
 

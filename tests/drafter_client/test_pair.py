@@ -117,7 +117,7 @@ def test_target_alone_needs_no_draft_source(verifier: Verifier) -> None:
 @pytest.mark.parametrize(
     ("prompt", "complaint"),
     [
-        ([], "the prompt is empty, as the model reads it"),
+        ([], "the model reads the prompt as empty"),
         ([97, 258], "the prompt holds 258, which is no token id of the target: its ids are 0 to 257"),
         ([-1], "the prompt holds -1, which is no token id"),
     ],

@@ -4,24 +4,24 @@ from functools import cache
 
 from gateway import operations as text_operations
 from specpair.http_service.openapi import document as built
-from specpair.http_service.openapi.document import PREFIX, given, one_of, when
+from specpair.http_service.openapi.document import PREFIX, one_of, requires, when
 from specpair.http_service.openapi.operation import Json
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from verifier_server.api.operations import OPERATIONS
 
 _CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
-_ONE_PROMPT: Json = {"oneOf": [given("prompt", "string", minLength=1), given("prompt_ids", "array", minItems=1)]}
+_ONE_PROMPT: Json = {"oneOf": [requires("prompt", "string", minLength=1), requires("prompt_ids", "array", minItems=1)]}
 _THRESHOLD = when(
     one_of("strategy", str(Strategy.THRESHOLD)),
-    given("threshold", "number"),
+    requires("threshold", "number"),
     {"properties": {"threshold": {"type": "null"}}},
 )
 _SELF_CONTINUE = when(
     one_of("strategy", *(str(each) for each in Strategy if each not in DRAFTER_INVARIANT)),
     {"properties": {"self_continue": {"const": False}}},
 )
-_COMMITTED = when(given("committed_ids", "array", minItems=1), given("seed", "integer"))
-_DRAFT_N = when(given("draft_n", "integer"), one_of("mode", "fused"))
+_COMMITTED = when(requires("committed_ids", "array", minItems=1), requires("seed", "integer"))
+_DRAFT_N = when(requires("draft_n", "integer"), one_of("mode", "fused"))
 
 
 TITLE = "specpair verifier"
@@ -40,7 +40,7 @@ def _refine(found: dict[str, Json]) -> None:
         found[name]["properties"]["max_tokens"]["description"] += _CAPPED
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
     found["GenerateRequest"]["allOf"].append(_DRAFT_N)
-    item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, given("session_id", "string")]}
+    item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, requires("session_id", "string")]}
     found["BatchRequest"]["properties"]["items"]["items"] = item
     text_operations.refine(found)
 

@@ -21,7 +21,7 @@ class _Span(NamedTuple):
 
 
 class Marks:
-    """Marks that nobody can guess: digits only, which every filter of a template leaves as they are.
+    """Secret marks around control tokens: digits only, which no filter of a template changes.
 
     A marked token can still be found, so that a template splits a message there.
     """
@@ -44,7 +44,7 @@ class Marks:
         return value
 
     def moved(self, marked: str, plain: str) -> str:
-        """The marks of a rendered template, put into what it makes of the messages without marks.
+        """Transfer the marks of a rendered template to the template rendered without marks.
 
         A mark can keep a template from trimming. If the control tokens are not the same in both, `marked` stays.
         """
@@ -55,9 +55,9 @@ class Marks:
         return self._token.sub(lambda token: self.marked(token[0]) if next(found).spelled else token[0], plain)
 
     def parts(self, text: str) -> list[PromptSpan]:
-        """A rendered template without its marks, cut where control tokens begin or cease to be meant.
+        """A rendered template without its marks, cut between control tokens of the template and spelled ones.
 
-        What stands between two tokens of the template stays whole, so that it has the ids that it has without marks.
+        Text between two tokens of the template stays whole, so that it has the same ids as without marks.
         """
         parts: list[PromptSpan] = []
         meant, stretch, spelled = "", "", False  # `stretch`: since a token of the template; `meant`: before it
@@ -75,7 +75,7 @@ class Marks:
         return [part for part in parts if part.text]
 
     def _scanned(self, marked: str) -> Iterator[_Span]:
-        """The pieces of a marked text. A mark that has lost its token is an empty piece that a message spells out."""
+        """The spans of a marked text. A mark that lost its token is an empty span that a message spells out."""
         texts = re.split(f"({self._open}|{self._close})", marked)  # each second one is a mark
         for at in range(0, len(texts), 2):
             text, around = texts[at], (texts[at - 1 : at], texts[at + 1 : at + 2])
@@ -97,13 +97,13 @@ class Marks:
         return self._token.sub("", "".join(texts)) != "".join(self._token.sub("", text) for text in texts)
 
     def _cut(self, part: Any) -> Any:
-        """A marked part of a content that does not complete a token of the part before it."""
+        """Close a marked part of a content, so that it completes no earlier part's token."""
         return part | {"text": self._close + part["text"]} if isinstance(part, dict) and "text" in part else part
 
 
 @lru_cache(maxsize=8)
 def _control_tokens(vocabulary: Vocabulary) -> re.Pattern[str]:
-    """What spells out a control token, or one without use. Kept, since a vocabulary has a hundred thousand ids."""
+    """A pattern of control and unused tokens' names. Cached, since a vocabulary has a hundred thousand ids."""
     pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
     names = {piece.decode(errors="replace") for piece, kind in pieces if kind != Kind.ORDINARY and piece}
     return re.compile(_any_of(names) if names else "(?!)")
@@ -166,8 +166,8 @@ def chat_parts(
 
 
 def _rendered(template: str, variables: Mapping[str, Any], renderer: Renderer) -> str:
-    """The rendered template. If it refuses a system message behind others, the error says so: then Claude Code says it
-    in a message of the user's."""
+    """The rendered template. The error of a refused system message behind others says so: Claude Code then sends it
+    as a user's message."""
     try:
         return renderer.render(template, {**variables})
     except InvalidRequest as error:

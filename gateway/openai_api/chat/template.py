@@ -1,7 +1,7 @@
-"""Renders untrusted chat templates within limits of time, memory and size, and finds out what each takes.
+"""Renders untrusted chat templates within limits of time, memory and size, and detects their forms.
 
-Templates do not say whether they take arguments as an object or as text, contents as text, as parts or as null. They
-are tried with small conversations (`Forms`), and messages are put into a form that they show."""
+Templates do not say whether they take arguments as an object or as text, contents as text, as parts or as null. `Forms`
+tries small conversations, and converts messages to a form that the template shows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class Forms:
         self._contents: dict[tuple[str, bool], bool] = {}  # by role, and whether in parts
 
     def fitted(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-        """The messages in forms that the template shows. What it takes as it was sent stays so."""
+        """The messages in forms that the template shows. Forms that it shows are not changed."""
         return [self._fitted(message) for message in messages]
 
     @cached_property
@@ -117,14 +117,14 @@ def _calling(arguments: Any, content: str | None) -> TemplateMessage:
 
 
 def _takes_null(null: str | None, empty: str | None) -> bool:
-    """Whether a template takes a content that is null, from what it makes of it and of an empty one."""
+    """Whether a template takes null as content, by its renderings of null and of empty content."""
     if null is None:
         return False
     return empty is None or null.count("None") <= empty.count("None")  # None is what Jinja writes for null
 
 
 def _object(given: Any) -> Any:
-    """The object that the text of arguments holds; what was given if it holds none."""
+    """Parse the text of arguments as an object; return other text unchanged."""
     try:
         found = json.loads(given or "{}")
     except (ValueError, RecursionError):  # a model may have written anything
@@ -169,7 +169,7 @@ class Renderer:
         return _text(answer) if "text" in answer else None
 
     def forms(self, template: str) -> Forms:
-        """What a template takes. It is tried when that matters for the first time; see `attempt` for the errors."""
+        """The forms that a template takes, tried at their first use; see `attempt` for the errors."""
         if template not in self._forms:
             base = {"add_generation_prompt": True, "bos_token": "", "eos_token": ""}
 

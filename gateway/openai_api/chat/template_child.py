@@ -29,7 +29,7 @@ class _Refused(TemplateRuntimeError):
 
 
 class _Generation(Extension):
-    """The tag `generation`, around what a model is trained to say: only training needs to know where that is."""
+    """The tag `generation` around text that a model is trained on. Only training uses it, so it has no effect."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -53,7 +53,7 @@ def _json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter writes HTML, in the order of the alphabet."""
+    """Replaces Jinja's filter, which escapes HTML and sorts keys."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""How OpenAI's endpoints report errors: 400 for what is wrong with a request, and always a `param`.
+"""How OpenAI's endpoints report errors: 400 for an invalid request, always with a `param`.
 
 Apart from `objects`, which a drafter without a server's packages reads prompts by.
 """
@@ -35,7 +35,7 @@ def _event(body: dict[str, Any], number: int) -> bytes:
 
 
 def _event_of_responses(body: dict[str, Any], number: int) -> bytes:
-    """OpenAI documents the fields at the top, and its server and client have them in `error`."""
+    """OpenAI documents the fields at the top; its server and client put them in `error`."""
     top = {name: body["error"][name] for name in ("code", "message", "param")}
     return event_bytes(to_json({"type": "error", **top, "sequence_number": number, **body}), "error")
 

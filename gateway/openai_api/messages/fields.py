@@ -1,4 +1,4 @@
-"""The table of the fields that an object of a request may have beside those that are used, for each kind of object.
+"""The table of fields that each kind of object in a request may have in addition to the fields that are used.
 
 Which fields are used, the models in `requests` and `conversation` say. The reader of requests, the OpenAPI documents
 and the reference page follow this table. Any other field is refused by name: to ignore it would give another text than
@@ -15,7 +15,7 @@ EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, what
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """What one kind of object may have beside the fields that are used."""
+    """Fields that one kind of object may have, but that are not used."""
 
     # Taken with any value: they say something about the request, or about an earlier reply, not about the text.
     ignored: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
 
 
 def _only(values: tuple[Any, ...], *names: str) -> dict[str, tuple[Any, ...]]:
-    """Fields that are taken with these values alone."""
+    """Fields accepted with these values only."""
     return dict.fromkeys(names, values)
 
 

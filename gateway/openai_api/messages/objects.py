@@ -1,7 +1,7 @@
-"""Reads a request's body: the base of the objects it consists of. Reports errors as OpenAI's endpoints do: 400 for what
-is wrong with a request, and always the `param` that is wrong.
+"""Reads a request's body: the base of its objects. Reports errors as OpenAI's endpoints do: 400 for an invalid request,
+always with the `param` at fault.
 
-What an object does not use is left out or refused by `fields`."""
+`fields` drops or refuses the fields that an object does not use."""
 
 import json
 import re
@@ -38,7 +38,7 @@ class Object(BaseModel):
 
 
 def check_type(given: Any, wanted: str, instead: str) -> Any:
-    """What was given for a tool. Raises an error for one of another type, which its provider would run.
+    """Return the tool `given`. Raises an error for another type of tool, which its provider would run.
 
     `instead`: what to do.
     """
@@ -50,7 +50,7 @@ def check_type(given: Any, wanted: str, instead: str) -> Any:
 
 
 def by_type(what: str, *types: str, usually: str | None = None) -> Discriminator:
-    """Tells objects apart by their `type`, each of which is tagged with its own.
+    """Tells objects apart by their `type`, with which each is tagged.
 
     `what`: what they are, in errors.
     `usually`: the type of one that has none.
@@ -111,7 +111,7 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise InvalidRequest(f"the body is not JSON: {constant} is no number there")
+    raise InvalidRequest(f"the body is not JSON: JSON has no number {constant}")
 
 
 def _whole_number(digits: str) -> int:

@@ -36,7 +36,7 @@ class JsonSchemaFormat(Object):
 
 
 class ResponseFormat(Object):
-    """What the text is: a free text, any object of JSON, or JSON under a schema."""
+    """The text's format: free text, any JSON object, or JSON under a schema."""
 
     type: FormatType
     json_schema: JsonSchemaFormat | None = Field(None, description="With json_schema: the schema.")
@@ -49,7 +49,7 @@ class ResponseFormat(Object):
     @model_validator(mode="after")
     def _has_a_schema(self) -> "ResponseFormat":
         if self.type == "json_schema" and self._schema is None:
-            raise ValueError("there is no schema: give json_schema.schema")
+            raise ValueError("the schema is missing: give json_schema.schema")
         if self.type == "text" and (self.json_schema is not None or self.schema_ is not None):
             raise ValueError("there is a schema, and the type is text: give json_schema as the type")
         return self
@@ -108,7 +108,7 @@ Mode = Literal["off", "auto", "remote", "fused"]
 
 
 class Speculative(Object):
-    """Who drafts, and how much. The text is the same whoever does."""
+    """Who drafts, and how much. Neither changes the text."""
 
     mode: Mode | None = Field(
         None,
@@ -203,7 +203,7 @@ else:
 
 
 class GenerationRequest(_WithOptions):
-    """What both endpoints have."""
+    """Fields of both endpoints."""
 
     model: ModelName = None
     n: int | None = Field(None, ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")
@@ -251,11 +251,11 @@ class GenerationRequest(_WithOptions):
     @model_validator(mode="after")
     def _streamed(self) -> "GenerationRequest":
         if self.include_usage and not self.stream:
-            raise ValueError("stream_options: there are none without stream")
+            raise ValueError("stream_options: only with stream")
         if self.best_of not in (None, 1, self.choices):
             raise ValueError("best_of: not supported: leave it out, or send the value of n")
         if self.min_tokens and self.limit is not None and self.min_tokens > self.limit:
-            raise ValueError(f"min_tokens: {self.min_tokens}, but the text may have {self.limit}: give more max_tokens")
+            raise ValueError(f"min_tokens: {self.min_tokens} is more than max_tokens, {self.limit}: raise max_tokens")
         return self
 
     @property

@@ -42,7 +42,7 @@ class CompletionTokensDetails(Reply):
 
 
 class PromptTokensDetails(Reply):
-    """What was read of the prompts."""
+    """The cached tokens of prompts."""
 
     cached_tokens: int = Field(description="Tokens that were not read, as the KV cache of another text had them.")
 
@@ -112,7 +112,7 @@ class SpeculativeDecoding(Reply):
 
 
 class Metrics(Reply):
-    """What vLLM tells of a request with one text."""
+    """vLLM's metrics of a request for one text."""
 
     speculative_decoding: SpeculativeDecoding = Field(description="Acceptance of the draft tokens.")
 
@@ -165,7 +165,7 @@ class TokenInfo(Reply):
     decision: DecisionDetails | None = Field(None, description="Why it was committed, if requested.")
 
 
-Told = Annotated[
+DetailedTokens = Annotated[
     list[TokenInfo] | None,
     Field(description="The tokens whose characters are complete with this, if `token_details` asks for them."),
 ]
@@ -178,7 +178,7 @@ class CompletionChoice(Reply):
     text: str = Field(description="The text, or what it has grown by.", examples=["string, text, 100"])
     logprobs: CompletionLogprobs | None = Field(description="If requested.")
     finish_reason: Ended
-    token_details: Told = None
+    token_details: DetailedTokens = None
 
 
 class Completion(_Generated):
@@ -239,7 +239,7 @@ class ChatChoice(Reply):
     message: AssistantMessage = Field(description="The answer.")
     logprobs: ChatLogprobs | None = Field(description="If requested.")
     finish_reason: Ended
-    token_details: Told = None
+    token_details: DetailedTokens = None
 
 
 class ChatCompletion(_Generated):
@@ -250,7 +250,7 @@ class ChatCompletion(_Generated):
 
 
 class FunctionDelta(Reply):
-    """What is new in a call."""
+    """New part of a call."""
 
     name: str | None = Field(None, description="In the first chunk of a call.")
     arguments: str = Field(description="What the JSON text of the arguments has grown by.")
@@ -266,7 +266,7 @@ class ToolDelta(Reply):
 
 
 class ChatDelta(Reply):
-    """What is new in a message."""
+    """New part of a message."""
 
     role: Literal["assistant"] | None = Field(None, description="In the first chunk of a choice.")
     content: str | None = Field(None, description="What the answer has grown by.", examples=["1992(s):\n    try:\n"])
@@ -281,7 +281,7 @@ class ChatChunkChoice(Reply):
     delta: ChatDelta = Field(description="What is new.")
     logprobs: ChatLogprobs | None = Field(description="If requested.")
     finish_reason: Ended
-    token_details: Told = None
+    token_details: DetailedTokens = None
 
 
 class ChatChunk(_Generated):

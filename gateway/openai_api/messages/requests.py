@@ -184,7 +184,7 @@ def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
 
 
 def translated(schema: type[R], body: bytes, translate: Callable[[R], T]) -> T:
-    """What `translate` makes of the request in `body`. Raises InvalidRequest."""
+    """`translate` the request in `body`. Raises InvalidRequest."""
     request = read_request(schema, body)
     try:
         return translate(request)
@@ -193,7 +193,7 @@ def translated(schema: type[R], body: bytes, translate: Callable[[R], T]) -> T:
 
 
 def renamed(error: E, names: Names) -> E:
-    """The error with the request's name of its parameter, of which the longest beginning counts."""
+    """The error with its parameter's name in the request. The longest known prefix is replaced."""
     param = error.details.get("param")
     if not isinstance(param, str):
         return error
@@ -212,7 +212,7 @@ def given(request: BaseModel, fields: Mapping[str, object]) -> dict[str, object]
 
 
 def answer_of(text: str, thoughts: str, calls: Sequence[Any]) -> dict[str, Any]:
-    """The fields of an answer as a message of a chat, without what is not there: templates get what is set."""
+    """The fields of an answer as a message of a chat. Empty fields are left out: templates get the others."""
     beside = {"reasoning_content": thoughts, "tool_calls": calls}
     content = text or (None if calls else "")
     return {"role": "assistant", "content": content} | {name: each for name, each in beside.items() if each}

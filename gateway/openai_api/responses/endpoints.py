@@ -34,7 +34,7 @@ _SYSTEM = ("system", "developer")
 
 
 class ResponseChat(NamedTuple):
-    """A request, and the chat with its own messages alone. `names`: of the parameters that these come from."""
+    """A request, and a chat of its own messages only. `names`: the parameters that hold the messages."""
 
     request: ResponseRequest
     chat: ChatRequest
@@ -64,7 +64,7 @@ def asked_of(request: ResponseRequest) -> ResponseChat:
 
 
 def conversation(asked: ResponseChat, previous: Sequence[ChatMessage]) -> tuple[ChatRequest, dict[str, str]]:
-    """The chat with all messages: instructions, those of the previous response, its own. And the names of its
+    """The chat with all messages: instructions, those of the previous response, its own; and the names of its
     parameters in the request.
 
     Instructions, and system messages that follow at once, are one: templates have a place for one.
@@ -120,7 +120,7 @@ def _content(item: InputMessage) -> Any:
 
 
 def _goes_on(message: dict[str, Any], item: Item) -> bool:
-    """Whether an item belongs to the answer that has begun: first thoughts, then text, then calls."""
+    """Whether an item continues the present answer: thoughts come first, then text, then calls."""
     if message["role"] != "assistant" or isinstance(item, InputReasoning):
         return False
     return isinstance(item, InputCall) or (message["content"] is None and "tool_calls" not in message)
@@ -145,7 +145,7 @@ MOST_CHARACTERS = 16 * 1024 * 1024  # of a client
 MOST_OF_ALL = 256 * 1024 * 1024  # characters of all clients
 
 
-class Kept(NamedTuple):
+class KeptResponse(NamedTuple):
     """A response, and the conversation up to its end, without instructions."""
 
     response: ResponseObject
@@ -154,13 +154,13 @@ class Kept(NamedTuple):
 
 class _Entry(NamedTuple):
     client: Hashable
-    kept: Kept
+    kept: KeptResponse
     since: float  # seconds
     size: int  # characters
 
 
 class ResponseStore:
-    """The responses. The oldest is forgotten first. Used in the event loop."""
+    """Kept responses; drops the oldest first. Used in the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
@@ -169,7 +169,7 @@ class ResponseStore:
         self._own: dict[Hashable, OrderedDict[str, int]] = {}  # sizes, by client
         self._size = 0
 
-    def keep(self, client: Hashable, kept: Kept) -> None:
+    def keep(self, client: Hashable, kept: KeptResponse) -> None:
         """Keep a response of `client`, unless it is larger than all that a client may have."""
         size = sum(_size(message) for message in kept.messages)
         if size > MOST_CHARACTERS:
@@ -185,8 +185,8 @@ class ResponseStore:
         while self._size > MOST_OF_ALL:
             self._forget(next(iter(self._entries)))
 
-    def find(self, client: Hashable, id: str) -> Kept | None:
-        """A response of `client`; None: it is not kept, or no longer, or is another's."""
+    def find(self, client: Hashable, id: str) -> KeptResponse | None:
+        """A response of `client`; None: it is not kept any more, or is another's."""
         self._forget_old()
         entry = self._entries.get(id)
         return entry.kept if entry is not None and entry.client == client else None
@@ -213,7 +213,7 @@ class ResponseStore:
 
 
 def _size(message: ChatMessage) -> int:
-    """Characters of a message, about."""
+    """Approximate characters of it."""
     calls = sum(len(str(call.function.arguments or "")) for call in message.tool_calls or ())
     return 100 + len(message.text) + len(message.reasoning_content or "") + calls
 
@@ -254,7 +254,7 @@ class ResponseEndpoints:
         self._store.delete(caller.client, id)
         return JsonReply(ResponseDeleted(id=id, object="response", deleted=True).json_bytes())
 
-    def _kept(self, caller: Caller, id: str, parameter: str) -> Kept:
+    def _kept(self, caller: Caller, id: str, parameter: str) -> KeptResponse:
         if (kept := self._store.find(caller.client, id)) is None:
             raise UnknownResponse(
                 f"{parameter}: there is no response {shown(id)!r}: they are kept for an hour, the last hundred of each "
@@ -268,6 +268,6 @@ class ResponseEndpoints:
     ) -> ResponseWriter:
         def keep(response: ResponseObject, answer: ChatMessage) -> None:
             if asked.request.store is not False:
-                self._store.keep(caller.client, Kept(response, [*previous, *asked.chat.messages, answer]))
+                self._store.keep(caller.client, KeptResponse(response, [*previous, *asked.chat.messages, answer]))
 
         return ResponseWriter(generation, asked.request, time.time, keep)

@@ -1,4 +1,4 @@
-"""Responses as they are told, and their events. Fields that a reply does not set are left out of its JSON."""
+"""Responses as they are sent, and their events. Fields that a reply does not set are left out of its JSON."""
 
 from typing import Annotated, Any, Literal
 
@@ -68,14 +68,14 @@ OutputItem = OutputMessage | OutputReasoning | OutputCall
 
 
 class InputTokensDetails(Reply):
-    """What was read of the prompt."""
+    """Cached tokens of the prompt."""
 
     cached_tokens: int = Field(description="Tokens that the KV cache of another text had.")
     cache_write_tokens: int = Field(description="Always 0.")
 
 
 class OutputTokensDetails(Reply):
-    """What the generated tokens are."""
+    """Kinds of generated tokens."""
 
     reasoning_tokens: int = Field(description="Those of thoughts.")
 
@@ -177,7 +177,7 @@ class PartEvent(_Event):
 
 
 class DeltaEvent(_Event):
-    """What a text or the arguments of a call have grown by."""
+    """The new part of a text or of a call's arguments."""
 
     item_id: ItemId
     output_index: OutputIndex

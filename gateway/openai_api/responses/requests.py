@@ -84,7 +84,7 @@ TEXT_FIELDS = text_fields(without=["max_tokens"])
 
 
 class ResponseTextFormat(JsonSchemaFormat):
-    """What the text is: a free text, any object of JSON, or JSON under a schema."""
+    """The text's format: free text, any JSON object, or JSON under a schema."""
 
     type: FormatType
 
@@ -110,7 +110,7 @@ class ResponseReasoning(Object):
 
 
 class _OfTheCaller(Object):
-    """What is about a function, which the caller's program runs."""
+    """Base of the functions that the caller's program runs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -148,7 +148,7 @@ class NamedFunction(NamedTuple):
 
 
 def _tool_tag(given: Any) -> str:
-    """The tag of a tool: whatever is no namespace has to be a function."""
+    """The tag of a tool: a namespace, or else a function."""
     found = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
     return "[namespace]" if found == "namespace" else "[function]"
 

@@ -177,14 +177,14 @@ def _part(block: Block, ended: bool) -> OutputText | OutputThoughts:
     return OutputText(type="output_text", text=text, annotations=[], logprobs=block.logprobs if ended else [])
 
 
-def _told(tool: ResponseTool | ResponseNamespace) -> dict[str, Any]:
+def _tool_report(tool: ResponseTool | ResponseNamespace) -> dict[str, Any]:
     """A tool of the request. The client's type has these fields in every function."""
     given = {} if isinstance(tool, ResponseNamespace) else {"strict": None, "parameters": None}
     return given | tool.model_dump()
 
 
 def _of_request(request: ResponseRequest) -> dict[str, Any]:
-    """What a response repeats of its request."""
+    """The request's fields in its response."""
     text = request.text.model_dump(exclude_unset=True, by_alias=True) if request.text is not None else {}
     choice = request.tool_choice
     return {
@@ -198,7 +198,7 @@ def _of_request(request: ResponseRequest) -> dict[str, Any]:
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": text if text.get("format") else text | {"format": {"type": "text"}},
         "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.model_dump(),
-        "tools": [_told(tool) for tool in request.tools or ()],
+        "tools": [_tool_report(tool) for tool in request.tools or ()],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
     }

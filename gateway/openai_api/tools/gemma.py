@@ -23,7 +23,7 @@ _NO_TEXT = frozenset(["", "<", "{", "[", "\n"])  # what a key or a value without
 
 
 class Gemma:
-    """Beside that, strings and keys in JSON's quotes and strings without any are read."""
+    """Also reads strings and keys in JSON's quotes, and strings without quotes."""
 
     anywhere: tuple[str, ...] = (_BEGIN,)
     at_line: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The grammar of calls in a style, so that each is a call of one of the tools, with arguments that fit its schema.
+"""The grammar of calls in a style: each call names one of the tools, and its arguments fit the tool's schema.
 
 It is a text for the option `grammar`, in llguidance's Lark syntax, built from how the style writes calls (`Writing`).
 """
@@ -65,7 +65,7 @@ class _Grammar:
         return "\n".join([*lines, *_LEXEMES])
 
     def _calls(self, tools: Mapping[str, Schema | None], parallel: bool, begun: str = "") -> str:
-        """Calls in the style, behind what has `begun` them."""
+        """Calls in the style, after the text `begun`."""
         writing = self._writing
         in_json = writing.begin.endswith('"')  # the name is the content of a string then
         named = ((name, json.dumps(name)[1:-1] if in_json else name, schema) for name, schema in tools.items())
@@ -77,8 +77,8 @@ class _Grammar:
     def _calls_or_document(
         self, tools: Mapping[str, Schema | None], parallel: bool, document: Schema | bool
     ) -> Iterator[str]:
-        """The forms that a text may have. What is JSON consists of the same lexemes in each, since the longest one that
-        may come is read."""
+        """The forms that a text may have. JSON has the same lexemes in all forms, since the lexer reads the longest
+        one."""
         writing, schema = self._writing, document if isinstance(document, Mapping) else {}
         if (writing.before + writing.begin).startswith(("{", "[{")):
             self._rules["call"] = self._json_calls(tools, writing.begin, writing.middle)
@@ -97,7 +97,7 @@ class _Grammar:
         )
 
     def _call(self, name: str, written: str, schema: Schema | None) -> str:
-        """What stands behind `begin` in a call of a tool."""
+        """A tool's call behind its `begin`."""
         form, writing = self._writing.arguments, self._writing
         head = self._literal(written + writing.middle)
         if form is None:
@@ -145,7 +145,7 @@ class _Grammar:
         return self._members(root, pair, "")
 
     def _text_of(self, form: Parameters) -> str:
-        """Text as it stands, up to what ends it for a reader: also in the middle of a line."""
+        """Raw text up to the marker that ends it for a reader, also within a line."""
         return self._up_to(form.end.removeprefix("\n"))
 
     def _keywords(self, form: Keywords, root: Schema) -> str:
@@ -227,7 +227,7 @@ class _Grammar:
         return self._rule(f"TEXT {self._literal(marker)}", "[lazy]")
 
     def _literal(self, text: str) -> str:
-        """A text, with control tokens where it spells them."""
+        """A text, with its control tokens as tokens."""
         parts, at = list[str](), 0
         for found in self._markers.finditer(text):
             parts += [json.dumps(text[at : found.start()], ensure_ascii=False), f"<[{self._control[found[0]]}]>"]
@@ -239,7 +239,7 @@ class _Grammar:
         """The name of a rule with this body. Raises InvalidRequest for too many."""
         if (body, options) not in self._names:
             if len(self._rules) >= _MOST_RULES:
-                raise InvalidRequest("tools: the parameters are too many to make a grammar of them", param="tools")
+                raise InvalidRequest("tools: too many parameters for a grammar", param="tools")
             name = self._names[body, options] = f"r{len(self._rules)}"
             self._rules[name + options] = body
         return self._names[body, options]
@@ -261,7 +261,7 @@ def _texts_of(schema: Schema) -> Sequence[str] | None:
 
 
 def _is_text(schema: Schema) -> bool:
-    """Whether a value may be a string that is not one of a few."""
+    """Whether a value may be a string outside an enum."""
     kinds = schema.get("type")
     if isinstance(kinds, str):
         return kinds == "string"

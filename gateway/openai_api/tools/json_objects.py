@@ -26,11 +26,11 @@ LIST = Writing(before="[", begin='{"name": "', middle='", "arguments": ', end="}
 def call_object(calls: CallReader, *, lone: bool) -> Reading[str | None]:
     """Read a call behind the `{` of its object. Returns the character behind it, if that had to be read.
 
-    A call whose arguments are whole lacks nothing but its bracket: other text behind them ends it, too. The brackets
+    A call with whole arguments lacks only its bracket: other text behind them ends the call, too. The brackets
     may be there twice: the templates of Qwen2.5-Coder show calls so.
 
-    `lone`: no marker says that this is a call. JSON without arguments is none then, nor is JSON that begins with other
-    keys, of which nothing is held back for long.
+    `lone`: no marker precedes the call. Then JSON without arguments, or with other keys first, is no call, and is not
+    held back for long.
     """
     name: str | None = None
     told = False  # whether the arguments were
@@ -130,7 +130,7 @@ _MARKERS = {
 
 
 class Generic:
-    """For models whose template shows none of the other styles. Several objects may follow each other."""
+    """Calls of models whose template shows no other style. Several objects may follow each other."""
 
     anywhere: tuple[str, ...] = tuple(_MARKERS)
     at_line: tuple[str, ...] = ("{", "[", FENCE)
@@ -162,7 +162,7 @@ class Generic:
 
 
 def _in_fence() -> Reading[str]:
-    """Read the language behind a fence. Returns the first character of what is in it."""
+    """Read the language behind a fence. Returns the content's first character."""
     language = ""
     while not (c := (yield None)).isspace() and c not in ("{", "["):
         language += c
@@ -175,7 +175,7 @@ _BEGIN, _END = "<tool_call>", "</tool_call>"
 
 
 class Hermes(Generic):
-    """Beside that, several objects or a list in one pair of markers are read, and calls whose end marker is missing.
+    """Also reads several objects or a list in one pair of markers, and calls whose end marker is missing.
 
     Small models write calls without markers, too, as plain JSON or in a fence.
     """
@@ -226,7 +226,7 @@ _CALLS, _ARGS, _CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 
 
 class Mistral:
-    """Both forms are read. An id behind the name is passed over; `[ARGS]` may be missing."""
+    """Reads both forms. Skips an id behind the name; `[ARGS]` may be missing."""
 
     anywhere: tuple[str, ...] = (_CALLS,)
     at_line: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Reads JSON as it grows, and tells its text in a form that every reader of JSON takes.
+"""Reads JSON as it grows, and normalises it to a form that every JSON parser takes.
 
 Raw control characters in strings are escaped, halves of surrogate pairs become U+FFFD, and a backslash that escapes
 nothing stays one. Values that stand as text become JSON of the types that a tool's schema gives them."""
@@ -18,11 +18,11 @@ _LONGEST_NAME = 256  # characters
 
 
 def ignored(_: str) -> None:
-    """Takes text that nobody wants."""
+    """Discards text."""
 
 
 def blank(tell: Tell = ignored, c: str | None = None) -> Reading[str]:
-    """Read whitespace. Returns the first character that is none. `c`: a character that was read already."""
+    """Skip whitespace. Returns the first other character. `c`: a character that was read already."""
     if c is None:
         c = yield None
     while c in _WHITESPACE:
@@ -90,7 +90,7 @@ _BEGINNING = re.compile(
     r"|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
 )
 
-Part = Callable[[str, Tell], Reading[str | None]]  # reads what begins with a character; returns the one behind it
+ReadValue = Callable[[str, Tell], Reading[str | None]]  # reads what begins with a character; returns the one behind it
 
 
 def value(c: str, tell: Tell) -> Reading[str | None]:
@@ -98,7 +98,7 @@ def value(c: str, tell: Tell) -> Reading[str | None]:
     return (yield from nested(c, tell, _leaf, _key))
 
 
-def nested(c: str, tell: Tell, leaf: Part, key: Part) -> Reading[str | None]:
+def nested(c: str, tell: Tell, leaf: ReadValue, key: ReadValue) -> Reading[str | None]:
     """Read a value in brackets like those of JSON, of any depth.
 
     `c`: its first character.
@@ -134,8 +134,8 @@ def nested(c: str, tell: Tell, leaf: Part, key: Part) -> Reading[str | None]:
             return behind
 
 
-def _value_of(c: str, closer: str, tell: Tell, key: Part) -> Reading[str | None]:
-    """The first character of a value in a container. That of an object has a key."""
+def _value_of(c: str, closer: str, tell: Tell, key: ReadValue) -> Reading[str | None]:
+    """Read to the first character of a value in a container, past its key."""
     return (yield from key(c, tell)) if closer == "}" else c
 
 
@@ -174,16 +174,16 @@ def scalar(c: str, tell: Tell) -> Reading[str]:
 
 
 def quoted(tell: Tell, mark: str = '"') -> Reading[None]:
-    """Read a string behind its quotation mark, and tell it with JSON's marks."""
+    """Read a string behind its quotation mark; emit it in JSON's quotes."""
     tell('"')
     yield from string(tell, mark)
     tell('"')
 
 
 def string(tell: Tell, mark: str = '"', plain: re.Pattern[str] | None = _PLAIN) -> Reading[None]:
-    """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself.
+    """Read a string behind its quotation mark. Each emitted piece is valid content of a JSON string.
 
-    `plain`: what is told in one piece.
+    `plain`: text emitted in one piece.
     """
     first = ""  # the escape of the first half of a pair, which waits for the second
     while True:
@@ -268,7 +268,7 @@ def is_scalar(text: str) -> bool:
 
 
 def whole_value(text: str) -> tuple[Any, str] | None:
-    """A value, and its JSON in the form above; None: the text is no JSON."""
+    """A value, and its normalised JSON; None: the text is no JSON."""
     try:
         value = json.loads(text, strict=False)
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -294,7 +294,7 @@ def types_of(schema: Mapping[str, Any], parameter: str) -> frozenset[str]:
 
 
 def _types(schema: Any, root: Mapping[str, Any], depth: int, followed: set[str]) -> frozenset[str]:
-    """`followed`: references that were looked at. None is twice, so that the time is in proportion to the schema."""
+    """`followed`: references that were looked at. None is followed twice, which keeps the time linear."""
     if not isinstance(schema, Mapping) or not depth:
         return frozenset()
     found: set[str] = {"null"} if schema.get("nullable") is True else set()

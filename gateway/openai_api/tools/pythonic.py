@@ -11,7 +11,7 @@ _LONGEST_KEY = 256  # characters
 
 
 class Pythonic:
-    """Arguments without a key are no call, nor is what is no literal. Escapes in strings are those of JSON."""
+    """Calls have keys and literals only. Escapes in strings are those of JSON."""
 
     anywhere: tuple[str, ...] = tuple(_MARKERS)
     at_line: tuple[str, ...] = ("[",)

@@ -14,7 +14,7 @@ _LONGEST = 256  # characters of a key, and of what is read ahead
 
 
 class QwenXml:
-    """Values stand as they are, so the schema says their types. One newline on each side of a value is markup.
+    """Values are raw text, so the schema gives their types. One newline on each side of a value is markup.
 
     A value ends at its end marker if the next parameter or the end of the call follows. If that marker is missing, it
     ends where a line begins with one of these. Markers elsewhere are text of the value. The outer markers may be
@@ -63,7 +63,7 @@ class QwenXml:
 
 
 class _Ahead:
-    """Reads the parts of a call, of which some are known only by what stands behind them. `text`: that, read ahead."""
+    """Reads the parts of a call with lookahead, since the text behind a part decides its end. `text`: read ahead."""
 
     def __init__(self) -> None:
         self.text = ""

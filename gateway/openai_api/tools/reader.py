@@ -1,4 +1,4 @@
-"""Reads calls of tools out of a text as it grows, and tells what it holds: content, and calls once they are certain.
+"""Reads tool calls from a text as it grows; emits events for content, and for calls once they are certain.
 
 How models of one style write calls is a `Notation`: see `styles`.
 """
@@ -19,7 +19,7 @@ Tools = Mapping[str, Mapping[str, Any]]  # the JSON schemas of parameters, by th
 
 
 class Broken(Exception):
-    """With the last character, or the end of the text, what was read is no call."""
+    """The last character, or the text's end, shows that the text is no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ArgumentsGrew:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The last event of a call. `whole`: false if the text broke off, or was no call from there on."""
+    """The last event of a call. `whole`: false if the text was cut, or ceased to be a call."""
 
     index: int
     whole: bool = True
@@ -60,7 +60,7 @@ Event = Content | CallBegan | ArgumentsGrew | CallEnded
 class Parameters:
     """Arguments one by one, each as `begin` KEY `middle` VALUE `end`. A value that is no string is JSON.
 
-    Strings stand as they are: one that holds `end`, or a line that begins with a marker, may be read as ending there.
+    Strings are raw text: one that holds `end`, or a line that begins with a marker, may be read as ending there.
     """
 
     begin: str
@@ -70,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class BareKeys:
-    """Arguments as JSON, but keys stand bare and strings between two `quote`, as they are.
+    """Arguments as JSON, but with bare keys, and raw strings between two `quote`.
 
     A key holds no punctuation of JSON, a string no `quote`.
     """
@@ -113,7 +113,7 @@ class Notation(Protocol):
     at_line: tuple[str, ...]  # texts that may begin calls at the beginning of a line, of the text, and behind a call
 
     def read(self, opener: str, calls: "CallReader") -> Reading[str]:
-        """Read calls behind `opener`, one of the above. Returns what was read and does not belong to them.
+        """Read calls behind `opener`, one of the above. Returns the text that was read beyond them.
 
         Raises Broken where the text ceases to be calls.
         """
@@ -126,23 +126,23 @@ _BLOCK = 4096  # characters that are looked at together
 
 
 class CallReader:
-    """Takes a text in parts and tells what it holds. The result does not depend on how the text is divided.
+    """Reads a text in parts and emits its events. The result does not depend on how the text is divided.
 
     Text that may be the beginning of a call is held back until it is known whether it is one: it is written like a
-    call, of a tool that was given, and its arguments begin. From there on, the arguments are told as they grow.
+    call of a given tool, and its arguments begin. From there on, the reader emits the arguments as they grow.
 
-    What is no call is content, as it was written. What was told is not taken back: where a call breaks off, or the end
-    of the text cuts it, `CallEnded` says that it is not whole, and what was not told of it is content. With `whole`,
-    nothing of a call is told before it has ended, so that a broken one is content from its beginning.
+    All other text is content, unchanged. Emitted events are final: where a call breaks off, or the end of the text
+    cuts it, `CallEnded` says that it is not whole, and the rest of its text is content. With `whole`, the reader
+    emits a call only when it has ended, so that a broken call is content from its beginning.
 
-    Some of the text is only markup, and nobody gets it: newlines before a call, all whitespace between calls and behind
+    The reader drops text that is only markup: newlines before a call, all whitespace between calls and behind
     the last one, an end marker that is cut, and at the end of the text a marker behind which nothing stands.
     """
 
     def __init__(self, notation: Notation, tools: Tools, *, whole: bool = False) -> None:
         """`notation`: how the model writes calls.
         `tools`: those that may be called.
-        `whole`: a call is told when it has ended, for replies that are not streamed.
+        `whole`: emit calls once they have ended, for replies that are not streamed.
         """
         self.tools, self._notation, self._whole = tools, notation, whole
         anywhere = [re.escape(each) for each in notation.anywhere]
@@ -158,7 +158,7 @@ class CallReader:
         self._events: list[Event] = []  # since the last time
         self._call: list[Event] = []  # of a call, not told yet
         self._calls = 0  # how many there are, a broken one that was told included
-        self._told = False  # whether something of the present call was
+        self._emitted = False  # whether something of the present call was
         self._blank = ""  # whitespace that is content if text follows, and markup if a call does
         self._spoken = False  # whether there is content since the last call
 
@@ -190,29 +190,29 @@ class CallReader:
         return self._taken()
 
     def begin(self, name: str) -> None:
-        """A notation has read a tool's name. The call is certain, and cannot be taken back, with the first piece of its
-        arguments."""
+        """Called by a notation that has read a tool's name. The first piece of arguments makes the call certain and
+        final."""
         self._call = [CallBegan(self._calls, name)]
 
     def grow(self, text: str) -> None:
-        """A notation has read a piece of the JSON text of the arguments."""
+        """Called with the next piece of the arguments' JSON text."""
         self._call.append(ArgumentsGrew(self._calls, text))
         if not self._whole:
             self._tell()
 
     def end(self) -> None:
-        """A notation has read the whole call."""
+        """Called at the end of a whole call."""
         self._call.append(CallEnded(self._calls))
         self._tell()
-        self._calls, self._told = self._calls + 1, False
+        self._calls, self._emitted = self._calls + 1, False
 
     def _tell(self) -> None:
         self._events += self._call
-        self._call, self._blank, self._spoken, self._told = [], "", False, True
+        self._call, self._blank, self._spoken, self._emitted = [], "", False, True
         self._read, self._from_opener = [], False
 
     def _taken(self) -> list[Event]:
-        """The events since the last time. Pieces that follow each other are one."""
+        """The events since the last call. Adjacent pieces are joined."""
         taken: list[Event] = []
         for _, group in groupby(self._events, lambda event: (type(event), getattr(event, "index", None))):
             events = list(group)
@@ -228,7 +228,7 @@ class CallReader:
         return taken
 
     def _look(self, pending: str) -> str:
-        """Look for the next opener. Returns what is still to be read."""
+        """Search the next opener. Returns the unread text."""
         found = self._opener.search(("\n" if self._at_line else " ") + pending)
         if found is None:
             kept = beginning(pending, (*self._notation.anywhere, *self._notation.at_line))
@@ -244,7 +244,7 @@ class CallReader:
         return pending[end:]
 
     def _go_on(self, reading: Reading[str], pending: str) -> str:
-        """Read on. Returns what is still to be read when this is no call, or no longer one."""
+        """Read on. Returns the unread text if this is no call, or has ended."""
         at = 0
         while at < len(pending):
             run = self._run.match(pending, at) if self._run else None
@@ -263,7 +263,7 @@ class CallReader:
         return ""
 
     def _broken(self) -> str:
-        """The call is none from here on. Returns what may be the beginning of another one."""
+        """From here on, the text is no call. Returns the possible beginning of another."""
         self._break_off()
         read = "".join(self._read)
         begin = int(self._from_opener)
@@ -280,13 +280,13 @@ class CallReader:
             self._say(read)
 
     def _break_off(self) -> None:
-        if self._told:
+        if self._emitted:
             self._events.append(CallEnded(self._calls, whole=False))
-            self._calls, self._told = self._calls + 1, False
+            self._calls, self._emitted = self._calls + 1, False
         self._call = []
 
     def _say(self, text: str) -> None:
-        """Tell text beside calls."""
+        """Emit content."""
         if not text:
             return
         _, newline, line = text.rpartition("\n")

@@ -1,4 +1,4 @@
-"""The styles in which models write calls, and the one that a chat template shows."""
+"""Styles in which models write calls, and detection from a chat template."""
 
 import re
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ _SIGNS = (
 
 
 def style_of(template: str | None) -> Style:
-    """The style that a chat template shows. Of a template without calls, or with those of no style here: `JSON`."""
+    """The style that a chat template shows. Without calls, or with calls of an unknown style: `JSON`."""
     return next((style for style, sign in _SIGNS if re.search(sign, template or "")), Style.JSON)
 
 

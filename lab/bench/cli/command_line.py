@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.cli import flags
-from specpair.command_line.options import add_options, flag_reader, given, option_of
+from specpair.command_line.options import add_options, flag_reader, option_of, option_values
 from specpair.command_line.parser import Parser, Switch
 from specpair.options.option import option
 
@@ -23,25 +23,31 @@ class BenchOptions:
 
     case: tuple[str, ...] = _several("name of a case, or aws-* for all that begin so (default: all)", "NAME", "cases")
     cases: tuple[Path, ...] = _several("file or folder of cases of your own", "PATH", "cases", Path)
-    requests: int | None = option(None, "requests in a repetition, in place of the case's", ge=1, group="cases")
-    clients: int | None = option(None, "requests under way at once, in place of the case's", ge=1, group="cases")
-    output_tokens: int | None = option(None, "most tokens of a text, in place of the case's", ge=1, group="cases")
+    requests: int | None = option(None, "requests in a repetition, instead of the case's number", ge=1, group="cases")
+    clients: int | None = option(None, "requests at once, instead of the case's number", ge=1, group="cases")
+    output_tokens: int | None = option(
+        None, "maximum number of tokens of a text, instead of the case's number", ge=1, group="cases"
+    )
     side: tuple[str, ...] = _several("an endpoint of OpenAI's API, under a name", "NAME=URL")
     modes: tuple[str, ...] = _several("a drafter's or verifier's endpoint: each of its modes is a side", "URL")
-    model: tuple[str, ...] = _several("model to ask for (default: the first it lists)", "[NAME=]MODEL")
-    key: tuple[str, ...] = _several("variable that holds its key", "[NAME=]VARIABLE")
-    price: tuple[str, ...] = _several("what an hour of its machines costs; 0: not known", "[NAME=]PRICE")
+    model: tuple[str, ...] = _several("model to ask for (default: the first that the endpoint lists)", "[NAME=]MODEL")
+    key: tuple[str, ...] = _several("environment variable that holds the endpoint's API key", "[NAME=]VARIABLE")
+    price: tuple[str, ...] = _several("price of an hour of the endpoint's machines; 0: not known", "[NAME=]PRICE")
     extra: tuple[str, ...] = _several("object to add to the body of each request", "[NAME=]JSON")
-    repetitions: int = option(3, "times that each case is run", ge=1, le=1000, group="measuring")
-    warm_up: int = option(1, "requests before, which are not measured", ge=0, le=1000, group="measuring")
-    seed: int = option(0, "of texts and of random arrivals", ge=0, lt=2**53, group="measuring")
+    repetitions: int = option(3, "how often each case runs", ge=1, le=1000, group="measuring")
+    warm_up: int = option(1, "requests before the measurement that do not count", ge=0, le=1000, group="measuring")
+    seed: int = option(0, "seed of the texts and of random arrivals", ge=0, lt=2**53, group="measuring")
     timeout: float = option(
-        600.0, "how long a reply may be silent", gt=0, le=86400, group="measuring", placeholder="SECONDS"
+        600.0, "how long a response may be silent", gt=0, le=86400, group="measuring", placeholder="SECONDS"
     )
     output: Path | None = option(
-        None, "folder for the results; a run there goes on", usually="bench-DATE", group="output", placeholder="DIR"
+        None,
+        "folder for the results; a run in this folder is resumed",
+        usually="bench-DATE",
+        group="output",
+        placeholder="DIR",
     )
-    texts: bool = option(True, "keep what was written; their hashes are kept in any case", group="output")
+    texts: bool = option(True, "keep the texts; their hashes are kept in any case", group="output")
 
 
 _GROUPS = ("sides", "cases", "measuring", "output")
@@ -52,7 +58,7 @@ def bench_options(arguments: Sequence[str]) -> argparse.Namespace:
     status 2 for flags that do not go together."""
     parser = bench_parser()
     options = parser.parse(arguments)
-    options.bench = BenchOptions(**given(BenchOptions, options))
+    options.bench = BenchOptions(**option_values(BenchOptions, options))
     if options.resume is not None:
         defaults = bench_parser().parse([])
         other = next(
@@ -84,7 +90,7 @@ def bench_parser() -> Parser:
         if title == "cases":
             group.add_argument("--list", action=Switch, help="list the cases, and exit")
         if title == "output":
-            group.add_argument("--resume", type=flags.path, metavar="DIR", help="go on with the run in this folder")
+            group.add_argument("--resume", type=flags.path, metavar="DIR", help="resume the run in this folder")
     for action in parser.actions():
         option = option_of(action)
         if option is not None and not isinstance(action, Switch):
@@ -97,8 +103,8 @@ def report_parser() -> Parser:
     parser = Parser(
         "drafter bench report",
         usage="[FLAGS] DIR",
-        description="Make the figures of a run of 'drafter bench' again: in the terminal, and as "
-        "report.html and analysis.json beside its records.",
+        description="Show the metrics of a run of 'drafter bench' again: in the terminal, and as report.html and "
+        "analysis.json in the run's folder.",
         examples=(
             "drafter bench report bench-20260131-120000",
             "drafter bench report bench-20260131-120000 --baseline vllm",
@@ -107,5 +113,5 @@ def report_parser() -> Parser:
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
     shown = parser.add_argument_group("comparison")
-    shown.add_argument("--baseline", metavar="SIDE", help="the side that others are compared with (default: the first)")
+    shown.add_argument("--baseline", metavar="SIDE", help="the side to compare the others with (default: the first)")
     return parser

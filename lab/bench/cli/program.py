@@ -83,7 +83,7 @@ async def _bench(options: argparse.Namespace, folder: Path, notes: Console, note
                 try:
                     await measuring.measure(watch)
                 except BadSide as error:
-                    raise BadSide(f"{error}. What was measured is kept: go on with --resume {folder}") from None
+                    raise BadSide(f"{error}. The results so far are kept: continue with --resume {folder}") from None
     return read_results(folder)
 
 
@@ -108,7 +108,7 @@ async def _begun(
     run = read_run(folder)
     if asked is not None and run.asked != asked:
         raise BadBench(
-            f"{folder} has a run of other sides, cases or options: give another --output, or go on with that run by "
+            f"{folder} has a run of other sides, cases or options: give another --output, or continue that run with "
             f"--resume {folder}"
         )
     note(f"going on with the run in {folder}")

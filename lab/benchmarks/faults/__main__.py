@@ -1,4 +1,4 @@
-"""Faults, in virtual time and with real processes: each text has to be the target's own, and nothing may be left.
+"""Fault tests, in virtual time and with real processes: each text must equal the target's, and no state may remain.
 
 Worlds in virtual time (`--seeds`), made by their seeds, of three kinds by turns:
 
@@ -45,7 +45,7 @@ def main() -> None:
         raise SystemExit(f"{options.way} is not installed")
     report, found = Report("faults", options), 0
 
-    def part(name: str, run: Callable[[], tuple[Sequence[str], Sequence[str]]], again: str = "") -> None:
+    def run_suite(name: str, run: Callable[[], tuple[Sequence[str], Sequence[str]]], again: str = "") -> None:
         nonlocal found
         began = time.monotonic()
         figures, faults = run()
@@ -55,13 +55,13 @@ def main() -> None:
 
     if options.seeds:
         seeds = range(options.first, options.first + options.seeds)
-        part(f"{options.seeds} worlds in virtual time", lambda: worlds.run(seeds))
+        run_suite(f"{options.seeds} worlds in virtual time", lambda: worlds.run(seeds))
     if options.minutes:
         seconds, seed = 30 * options.minutes, options.seed  # each of two parts; a full disk takes a few seconds
         again = f"\n    repeat: python -m lab.benchmarks.faults --seeds 0 --minutes {options.minutes:g} --seed {seed}"
-        part("full disk", disk.run, again)
-        part("fleet", lambda: fleet.run(seconds, seed, options.way), again)
-        part("soak", lambda: soak.run(seconds, seed), again)
+        run_suite("full disk", disk.run, again)
+        run_suite("fleet", lambda: fleet.run(seconds, seed, options.way), again)
+        run_suite("soak", lambda: soak.run(seconds, seed), again)
     report.line(f"{found} faults")
     report.save()
     if found:

@@ -1,4 +1,4 @@
-"""What several parts share: whether a stream came whole, what processes hold (needs /proc), and HTTP by hand."""
+"""Code that the fault tests share: complete streams, resources of processes (needs /proc), and raw HTTP."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ NO_END = "the stream ended without [DONE]"
 
 
 def completion(lines: Iterable[str]) -> tuple[str, str | None]:
-    """The text of a stream of `/v1/completions`, as far as it came, and why it is not whole; None: it is."""
+    """The received text of a stream of `/v1/completions`, and why it is incomplete; None: it is complete."""
     text, ended = "", False
     try:
         for line in lines:
@@ -38,7 +38,7 @@ def completion(lines: Iterable[str]) -> tuple[str, str | None]:
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """The resources that a process holds."""
 
     files: int
     threads: int
@@ -52,7 +52,7 @@ class Held(NamedTuple):
         return cls(files, threads, int(line.split()[1]) / 1024)
 
     def more_than(self, before: "Held") -> dict[str, float]:
-        """By what this exceeds `before` beyond the bounds."""
+        """The resources that exceed `before` by more than the bounds."""
         over = {
             "files": self.files - before.files - FILES,
             "threads": self.threads - before.threads - THREADS,
@@ -62,7 +62,7 @@ class Held(NamedTuple):
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Whether it is done within so many seconds."""
+    """Wait; whether the condition holds within the seconds."""
     patience, pause = time.monotonic() + seconds, threading.Event()
     while not done():
         if time.monotonic() > patience:
@@ -109,7 +109,7 @@ class Wire:
                 yield name, json.loads(value)
 
     def reset(self) -> None:
-        """Have the connection end as with the crash of a machine: with a reset."""
+        """End the connection with a reset, as a crashing machine does."""
         if not self._writer.is_closing():  # else the server closed it first
             linger = struct.pack("ii", 1, 0)
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,4 +1,4 @@
-"""Clients in virtual time that send right, wrong, stale, repeated and cancelled requests, to an engine that may fail.
+"""Clients in virtual time: they send valid, wrong, stale, repeated and cancelled requests to an engine that may fail.
 
 Every text is that of plain decoding, every request is answered, and the scheduler is consistent after each event.
 """
@@ -61,7 +61,7 @@ class Client:
         return self.world.open(self.prompt, max_tokens=LENGTH, sampling=self._sampling, self_continue=self_continue)
 
     def act(self) -> None:
-        """Send one request (right, wrong, stale, contained in another, too long) or none; schedule the next action."""
+        """Send one request (valid, wrong, stale, contained in another, too long) or none; schedule the next action."""
         chance = self._chance
         if self.session.gone or self.world.now > ENDS:
             return
@@ -125,7 +125,7 @@ class Client:
             self._known = max(self._known, answer.total_tokens)
 
     def finish(self) -> None:
-        """See that every request was answered, and decode the rest of the text."""
+        """Check that every request was answered, and decode the rest of the text."""
         assert [each for each in self.waiting if not each.cancelled] == [], "every request was answered"
         generated, done = self.session.tokens[len(self.prompt) :], list[Answer]()
         assert generated == self.text[: len(generated)]

@@ -1,4 +1,4 @@
-"""A full disk: every program that writes files meets one, says so in a line, and its text is the target's own.
+"""A full disk: every program that writes files reports it in one line, and its text equals the target's.
 
 A disk is full for one process where it may write files of so many bytes only (RLIMIT_FSIZE; the error is EFBIG in place
 of ENOSPC). Each program runs in a folder of its own, caches included: with nothing written at all, or with the first
@@ -58,7 +58,7 @@ class Case(NamedTuple):
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
     def faults(self, folder: Path, url: str) -> Iterator[str]:
-        """What is wrong on a full disk, and with room afterwards."""
+        """The faults on a full disk, and with room afterwards."""
         full = self.run(folder, url, self.size)
         said = f"{full.returncode}, {full.stdout!r} {full.stderr[-600:]}"
         if "Traceback" in full.stdout + full.stderr:

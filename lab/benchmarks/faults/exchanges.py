@@ -1,4 +1,4 @@
-"""Both ends as they ship, over a hostile network in virtual time: the library's texts, and OpenAI's streams.
+"""Real verifier and drafter over a hostile network in virtual time: texts by the library, streams by OpenAI's API.
 
 The library resumes its texts: each has to be the target's own, token by token. A plain client of the endpoint cannot:
 it asks again, until a whole text comes; what it had of each stream has to be the beginning of that text. Where another
@@ -36,7 +36,7 @@ _ASKED_AGAIN = 100  # times at most
 
 @lru_cache(256)
 def expected(script: Script, prompt: tuple[int, ...], count: int, sampling: Sampling) -> list[int]:
-    """The target's own text."""
+    """The text of the target alone."""
     return plain(Toy(script), prompt, count, sampling)
 
 
@@ -58,7 +58,7 @@ def run(seed: int) -> str:
 
 @contextmanager
 def _in_virtual_time(clock: Clock) -> Iterator[None]:
-    """Have the library's connections read this clock, and wait for nothing else."""
+    """Make the library's connections use this clock and wait for nothing else."""
     client, outages = partial(VerifierClient, clock=clock.time), partial(Outages, clock=clock.time)
     with (
         patch.multiple(retries, CHECK_PAUSE=0.0, FIRST_PAUSE=0.0, LONGEST_PAUSE=0.0),
@@ -82,7 +82,7 @@ def _options(rng: random.Random, drafts: bool) -> Options:
 
 
 def _text(rng: random.Random, address: Address, pair: Pair, drafts: bool) -> int:
-    """Have the library write a text. Returns how many tokens came."""
+    """Write a text with the library. Returns the number of its tokens."""
     options, tokens, finished = _options(rng, drafts), list[int](), None
     failures = address.engine_failures
     generation = pair.generate(rng.choice(PROMPTS), options)
@@ -114,7 +114,7 @@ def _text(rng: random.Random, address: Address, pair: Pair, drafts: bool) -> int
 
 
 def _stream(rng: random.Random, address: Address) -> int:
-    """Stream a text from OpenAI's endpoint, again and again until a whole one comes. Returns how many bytes came."""
+    """Stream a text from OpenAI's endpoint, until a complete text comes. Returns the number of received bytes."""
     prompt, options = rng.choice(PROMPTS[1:]), _options(rng, drafts=False)
     body = {"prompt": prompt, "max_tokens": options.max_tokens, "temperature": options.temperature}
     request = httpx.Request("POST", f"{URL}/v1/completions", json=body | {"seed": options.seed, "stream": True})

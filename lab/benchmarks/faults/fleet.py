@@ -1,4 +1,4 @@
-"""Verifiers with the pair that ships are killed, drained, cut off and added, for minutes: each text has to be the
+"""Kills, drains, cuts off and adds verifiers with the shipped pair, for minutes: each text must equal the
 target's.
 
 Method. Three verifiers with deterministic logits on loopback, named to the drafters in a list, and behind a router; a
@@ -61,7 +61,7 @@ START = 120.0  # seconds within which a program is ready
 
 
 class Kind(NamedTuple):
-    """What a drafter drafts with, in which mode, and the way to its verifiers."""
+    """A kind of drafter: its drafts, its mode, and the way to its verifiers."""
 
     source: Source | None
     mode: Mode
@@ -81,7 +81,7 @@ KINDS = (
 
 
 def _health(url: str) -> dict[str, Any]:
-    """What a service says of itself; nothing: it does not answer."""
+    """The health of a service; empty: no answer."""
     with suppress(httpx.HTTPError, ValueError):
         return dict(httpx.get(f"{url}/health", timeout=5, trust_env=False).json())
     return {}
@@ -106,7 +106,7 @@ class Machine:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is left of any text."""
+        """Whether no state of any text remains."""
         if self.is_away:
             return True
         with suppress(httpx.HTTPError):
@@ -115,7 +115,7 @@ class Machine:
         return [health.get(name) for name in ("sessions", "texts", "waiting")] == [0, 0, 0]
 
     def start(self, model: Path = DEFAULT_TARGET) -> None:
-        """Start its process, when one before has ended."""
+        """Start its process, after an earlier one has ended."""
         if self._process is not None:
             self._process.wait()
         command = ("-m", "uvicorn", "verifier_server.app:app", "--port", str(self.port))
@@ -129,7 +129,7 @@ class Machine:
 
 
 def disturb(machines: list[Machine], rng: random.Random, timers: list[threading.Timer]) -> str:
-    """Have one thing happen to one of them; returns which."""
+    """Disturb one of the machines; returns the disturbance."""
     ready, away = [each for each in machines if each.is_ready], [each for each in machines if each.is_away]
     possible = ["added", "added"] * bool(away) + ["killed", "drained", "cut off"] * (len(ready) > 1)
     if not possible:
@@ -163,7 +163,7 @@ def _plain_texts() -> list[dict[int, list[int]]]:
 
 
 class Texts:
-    """Has texts written, and notes what became of them. Used by several threads, each of which adds to lists."""
+    """Requests texts and records the outcomes. Used by several threads, each of which adds to lists."""
 
     def __init__(self) -> None:
         self.expected = _plain_texts()  # of each target, the longest by seed
@@ -235,7 +235,7 @@ def _listening(port: int) -> list[int]:
 
 
 def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
-    """Run for so long. `way`: the router. Returns figures, and faults."""
+    """Run for the given time. `way`: the router. Returns results and faults."""
     rng, happened, texts = random.Random(seed), Counter[str](), Texts()
     timers, before = list[threading.Timer](), dict[int, Held]()
     own = Held.by(os.getpid())._replace(memory=inf)  # its draft models come later

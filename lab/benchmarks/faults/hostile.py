@@ -1,4 +1,4 @@
-"""A whole verifier in virtual time, and the network to it, which loses, cuts, repeats and delays what is sent.
+"""A whole verifier in virtual time, behind a network that loses, cuts, repeats and delays messages.
 
 The verifier is the application that ships, asked as a server asks it (ASGI). Its engine runs between the events of a
 loop whose clock jumps, and the client's thread runs the loop while it waits. So there is no other thread, and a seed
@@ -47,7 +47,7 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
     def run_in_executor(self, executor: object, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Make the call at once: a thread would take its own time."""
+        """Make the call at once: a thread would run in real time."""
         future = self.create_future()
         try:
             future.set_result(call(*arguments))
@@ -67,14 +67,14 @@ class _Jumping(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everybody waits, and nothing will happen")
+            raise RuntimeError("all tasks wait, and no event is due")
         if not ready and timeout:
             self._clock.now += timeout
         return ready
 
 
 class _Paced(Toy):
-    """A toy model whose passes take virtual time, and fail as often as the world says."""
+    """A toy model whose passes take virtual time, and fail at the world's rate."""
 
     clock: Clock
     fails: Callable[[], bool] = staticmethod(lambda: False)
@@ -167,7 +167,7 @@ class Exchange(httpx.SyncByteStream):
         await self._left.wait()
         return {"type": "http.disconnect"}
 
-    def part(self) -> Message | None:
+    def next_message(self) -> Message | None:
         """The next message of the reply; None: it is over. Raises ReadError, and what the application raised."""
         part = self._clock.run_until_complete(self._parts.get())
         if isinstance(part, asyncio.CancelledError):
@@ -177,7 +177,7 @@ class Exchange(httpx.SyncByteStream):
         return part
 
     def __iter__(self) -> Iterator[bytes]:
-        while (message := self.part()) is not None:
+        while (message := self.next_message()) is not None:
             if self.breaks_after == 0:
                 self._broken()
                 self.close()
@@ -252,14 +252,14 @@ class Address(httpx.BaseTransport):
             broken()
             exchange.close()
             raise httpx.ReadError("the connection broke")
-        head = exchange.part()
+        head = exchange.next_message()
         assert head is not None
         if fate in ("cut", "killed"):
             exchange.breaks_after = rng.choice([0, 1, rng.randint(2, 20)])
         return httpx.Response(head["status"], headers=head["headers"], stream=exchange)
 
     def _fate(self, method: str) -> str:
-        """What becomes of a request; empty: it is answered."""
+        """The fault of a request; empty: it is answered."""
         rng = self._rng
         if self._away:
             self._away -= 1
@@ -271,7 +271,7 @@ class Address(httpx.BaseTransport):
         return rng.choice(self._fates)
 
     def _forgotten(self, request: httpx.Request, verifier: Verifier) -> None:
-        """The request arrives, and nobody waits for the answer."""
+        """The request arrives, but the client does not wait for the reply."""
         if verifier is self.verifiers[-1]:
             Exchange(self.clock, verifier, request, lambda: None).close()
 
@@ -289,7 +289,7 @@ class Address(httpx.BaseTransport):
         self.events.append(f"{self.clock.now:.3f} killed; {self.models[-1].seed} answers after {self._away} requests")
 
     def settle(self) -> None:
-        """Let sessions expire, and check that nothing is left of the texts."""
+        """Let sessions expire, and check that no state of the texts remains."""
         self.hostile = False
         self.clock.let_pass(5.0)
         verifier = self.verifiers[-1]

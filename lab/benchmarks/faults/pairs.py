@@ -71,7 +71,7 @@ class RandomWorld(EventLoop):
         return all(text.finished for text in self.texts)
 
     def _kill(self) -> None:
-        """Kill the verifier. Each drafter learns of it in its own time, and begins another life."""
+        """Kill the verifier. Each drafter notices after a delay of its own, and begins another life."""
         self.kills += 1
         self.verifier.stopped = True
         self.verifier = self._another()
@@ -81,7 +81,7 @@ class RandomWorld(EventLoop):
 
 
 class Link:
-    """A `ReachableVerifier`: what one life of a drafter sees of the world. Once it is cut, nothing happens there."""
+    """A `ReachableVerifier`: the link of one life of a drafter. Once the link is cut, nothing happens there."""
 
     def __init__(self, world: RandomWorld, repeats: Callable[[], float | None]) -> None:
         """`repeats`: seconds after which a request comes a second time; None: it does not."""
@@ -159,7 +159,7 @@ class Text:
         return bool(self.lives) and self.lives[-1].finished
 
     def live(self) -> None:
-        """Begin, or go on after the tokens that are known."""
+        """Begin the text, or continue after the known tokens."""
         if self.finished:
             return
         if self._link:

@@ -1,4 +1,4 @@
-"""Drafters that connect, crash, stall and return, for minutes: what they receive, and what the verifier holds.
+"""Drafters connect, crash, stall and return, for minutes: checks their replies and the verifier's state.
 
 Method. A verifier process with a toy model of fewer slots than sessions, so that slots are taken over, recomputed and
 shared all the time, checks its own bookkeeping every 50 ms (`soak_verifier.py`). The drafters are in this process. Each
@@ -41,7 +41,7 @@ _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessi
 
 
 class Fault(Exception):
-    """The verifier sent what it must not send."""
+    """The verifier sent a wrong reply."""
 
 
 class Sample(NamedTuple):
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Soak:
-    """What all drafters of a soak share, and what happened to them and to the verifier."""
+    """The shared state of all drafters of a soak, and the record of faults."""
 
     address: tuple[str, int]
     seed: int
@@ -83,7 +83,7 @@ class Soak:
         return random.Random("/".join(map(str, (self.seed, *names))))
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass, unless the soak is over sooner."""
+        """Let time pass; return early when the soak is over."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.over.wait(), seconds)
 
@@ -143,7 +143,7 @@ class Life:
         return not self._deleted and time.monotonic() - heard < self._soak.ttl
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """A success; None where the verifier is overloaded, or may have forgotten the session. Raises Fault."""
+        """The reply; None if the verifier is overloaded, or may have forgotten the session. Raises Fault."""
         sent, heard = time.monotonic(), self._heard
         self._soak.requests += 1
         async with connected(self._soak.address) as wire:
@@ -157,7 +157,7 @@ class Life:
         return None
 
     def _refused(self, body: Any, heard: float) -> str:
-        """The code of an error that may come. Raises Fault."""
+        """The code of an allowed error. Raises Fault for any other."""
         code = str(body["error"]["code"])
         if code != "overloaded" and (code != "unknown_session" or self._must_know(heard)):
             raise Fault(f"{self._id}: refused with {code}")
@@ -191,7 +191,7 @@ class Life:
         return None if total < len(self._text) else "stop" if self._text[-1] == END else "length"
 
     def _check(self, position: int, body: dict[str, Any]) -> None:
-        """Raise Fault unless the tokens are those from `position` on, and the rest of the reply is as they say."""
+        """Raise Fault unless the tokens from `position` on are right, and the reply's other fields fit them."""
         tokens, end = body["tokens"], position + len(body["tokens"])
         said, true = (body["total_tokens"], body["finish_reason"]), (end, self._ending(end))
         if tokens != self._text[position:end] or said != true:
@@ -200,7 +200,7 @@ class Life:
         self._soak.tokens += len(tokens)
 
     def _drafts(self, rng: random.Random, length: int) -> list[int]:
-        """The truth from what is known on, with a mistake in it now and then."""
+        """The right tokens behind the known ones, with an occasional mistake."""
         drafts = self._text[self._known : self._known + length]
         drafts += [rng.randrange(256) for _ in range(length - len(drafts))]
         return [rng.randrange(256) if rng.random() < 0.15 else token for token in drafts]
@@ -261,7 +261,7 @@ class Life:
         await self._return(rng, self._soak.ttl * rng.uniform(0.9, 1.5) if long else rng.uniform(0.3, 3.0))
 
     async def _return(self, rng: random.Random, seconds: float) -> bool:
-        """Be away; then, in half of the cases, open the session again. Returns whether it was opened."""
+        """Stay away; then, in half of the cases, reopen the session. Returns whether it was reopened."""
         await self._soak.pause(seconds)
         if returns := rng.random() < 0.5 and not self._soak.over.is_set():
             self._soak.happened["returns"] += 1
@@ -275,7 +275,7 @@ class Life:
 
 
 async def together(*doing: Coroutine[Any, Any, None]) -> None:
-    """Do all at once; what fails ends the others."""
+    """Run all at once; a failure ends the others."""
     async with asyncio.TaskGroup() as group:
         for each in doing:
             group.create_task(each)

@@ -54,7 +54,7 @@ class Books(logging.Handler):
         self._keeping: asyncio.Task[None] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What is logged as an error is a fault: an exception in a request or a callback, a pass that failed."""
+        """Count each logged error as a fault: an exception in a request or a callback, a failed pass."""
         self._fault = self._fault or logging.Formatter().format(record)
 
     async def keep(self) -> None:
@@ -72,7 +72,7 @@ class Books(logging.Handler):
             await asyncio.sleep(CHECK_EVERY)
 
     async def show(self) -> JSONResponse:
-        """The counts of what is held; the first time, begins to check."""
+        """The counts of held resources; the first call begins the checks."""
         self._keeping = self._keeping or asyncio.create_task(self.keep())
         service, engine = self._service, self._service.loader.loaded().engine
         assert isinstance(engine, Engine)

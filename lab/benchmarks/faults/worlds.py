@@ -18,7 +18,7 @@ _AT_ONCE = 20  # worlds that a process takes
 
 
 def world(seed: int) -> str:
-    """Run one world and check it. Returns what happened in it; raises what went wrong."""
+    """Run one world and check it. Returns its events; raises the fault."""
     return f"{name(seed)}: {KINDS[seed % len(KINDS)](seed)}"
 
 
@@ -27,7 +27,7 @@ def name(seed: int) -> str:
 
 
 def run(seeds: range) -> tuple[list[str], list[str]]:
-    """Run these worlds. Returns how many failed, and what went wrong in each, with how to repeat it."""
+    """Run these worlds. Returns the number that failed, and each fault with the command to repeat it."""
     parts = [seeds[start : start + _AT_ONCE] for start in range(0, len(seeds), _AT_ONCE)]
     wrong = list[str]()
     with ProcessPoolExecutor(cores(), multiprocessing.get_context("spawn"), _begin) as pool:  # this one has threads
@@ -48,7 +48,7 @@ def _hung(_number: int, _frame: FrameType | None) -> None:
 
 
 def failed(seeds: range) -> list[str]:
-    """Run these worlds in this process. Returns what went wrong in each that failed."""
+    """Run these worlds in this process. Returns the fault of each failed world."""
     wrong = []
     for seed in seeds:
         signal.alarm(LONGEST)

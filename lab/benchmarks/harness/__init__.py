@@ -1,1 +1,1 @@
-"""What every experiment needs: processes, a link, models, texts, reports."""
+"""Shared code of all experiments: processes, a link, models, texts, reports."""

@@ -1,4 +1,4 @@
-"""What real models are asked, by kind of text, and what a target writes behind it.
+"""Prompts for real models, by kind of text, and the target's texts.
 
 The kinds are the six of Spec-Bench (Xia et al. 2024, arXiv 2401.07851) — conversations, translations, summaries,
 questions, problems with numbers, answers from passages — and code, editing, extraction, tools and stories. The prompts
@@ -37,8 +37,8 @@ Asked = Callable[..., list[int]]
 
 
 def prompts_by_kind(target: Backend, renderer: Renderer, most: int) -> Iterator[tuple[str, list[list[int]]]]:
-    """At most `most` prompts of each kind, as token ids. A conversation's later turns have the answers of the target
-    before them. A model without a chat template has the beginnings of Python files instead."""
+    """At most `most` prompts of each kind, as token ids. Later turns of a conversation follow the target's answers. A
+    model without a chat template gets beginnings of Python files instead."""
     vocabulary, template = target.vocabulary, target.chat_template
     if template is None:
         yield "code", [vocabulary.encode(text) for text in held_out_prompts(most)]

@@ -1,4 +1,4 @@
-"""Programs that are measured; how long processes have a processor, and for how long the machine stands still.
+"""Runs programs to measure, counts processor time of processes, and detects pauses of the machine.
 
 Shared machines stand still now and then. A process of its own sleeps for moments and adds up by how much they last
 longer than usual. A machine that stands still does so for that process as for the measurement, at least where both are
@@ -24,7 +24,7 @@ _MOMENT, _USUAL = 2e-3, 1e-3  # seconds: of a sleep, and by which it usually las
 
 @contextmanager
 def watch() -> Iterator[Callable[[], float]]:
-    """Watch the machine for as long as the block lasts; yields what says how many seconds were lost so far."""
+    """Watch the machine while the block lasts; yields a function that returns the seconds lost so far."""
     context = multiprocessing.get_context("spawn")
     lost: Synchronized[float] = context.Value("d", 0.0)
     process = context.Process(target=_beat, args=(lost,), daemon=True)
@@ -47,7 +47,7 @@ def _beat(lost: "Synchronized[float]") -> None:
 
 
 class NotReady(RuntimeError):
-    """A program ended before it was ready, or took too long; the message has the end of its log."""
+    """A program ended before it was ready, or took too long. The message quotes the end of its log."""
 
 
 @contextmanager
@@ -81,11 +81,11 @@ def _succeeds(client: httpx.Client, path: str) -> bool:
 
 
 def used_by(process: int) -> float:
-    """Seconds that the process of this id has used. Needs Linux."""
+    """Processor seconds that the process with this id has used. Needs Linux."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def used_here_and_by(process: int) -> float:
-    """Seconds that this process and the one of this id have used."""
+    """Processor seconds that this process and the process with this id have used."""
     return time.process_time() + used_by(process)

@@ -25,12 +25,12 @@ HELD_OUT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
 
 
 def load_drafter(path: Path) -> Backend:
-    """A draft model as users get it, on one thread."""
+    """A draft model as shipped, on one thread."""
     return load_model("llama_cpp", LoadOptions(context_length=CONTEXT, threads=1), path, BRANCHES)
 
 
 def held_out_prompts(count: int, lines_each: int = 4) -> list[str]:
-    """Prompts of `lines_each` lines, from files that the default pair was not trained on and every Python has."""
+    """Prompts of `lines_each` lines, from files that every Python has and the default pair was not trained on."""
     assert HELD_OUT.issuperset(HELD_OUT_FILES)
     library = Path(sysconfig.get_path("stdlib"))
     texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in HELD_OUT_FILES]
@@ -52,7 +52,7 @@ def agreement(drafter: Drafter, text: Sequence[int], prompt_len: int) -> list[bo
 
 @contextmanager
 def paced(slots: int) -> Iterator[Server]:
-    """A verifier of the shipped target, whose passes take as long as those of a target of 25 ms a step."""
+    """A verifier of the shipped target, paced to 25 ms a step."""
     settings = {"slots": slots, "threads": 1, "context": 1024, "insecure": "yes"}
     with verifier("lab.simulator.paced.engine:app", PACED_TARGET=TARGET_25, **settings) as server:
         with connected(server.url):
@@ -62,7 +62,7 @@ def paced(slots: int) -> Iterator[Server]:
 
 @contextmanager
 def drafter_serve(url: str, texts: int, queue: int, **others: object) -> Iterator[Server]:
-    """`drafter serve` in front of a verifier, with the draft model that ships on one thread.
+    """`drafter serve` in front of a verifier, with the shipped draft model on one thread.
 
     `others`: further flags by their names; True: without a value.
     """

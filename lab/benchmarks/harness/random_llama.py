@@ -1,4 +1,4 @@
-"""Llamas of known shapes with random weights, made where they are to run: a pass costs what that of a real one does.
+"""Makes Llamas of known shapes with random weights, where they run: a pass costs as much as a real model's.
 
 No file of weights is written or read, so that a shape of 16 GB takes the seconds that its device needs to draw the
 numbers. Needs torch and transformers.

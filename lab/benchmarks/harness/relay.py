@@ -36,7 +36,7 @@ async def _until(when: float) -> None:
 
 
 async def _carry(source: socket.socket, sink: socket.socket, ready: float, delay: float, jitter: float) -> None:
-    """One direction of a connection: reads from the time `ready` on, and writes each block `delay` seconds later.
+    """Carry one direction of a connection: read from the time `ready` on, write each block `delay` seconds later.
 
     `jitter`: mean of the random seconds that are added for each block.
     """

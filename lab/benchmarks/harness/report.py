@@ -1,4 +1,4 @@
-"""The options of an experiment and its results: on the terminal as they come, and in a file at the end.
+"""The options and the results of an experiment: printed as they come, and saved in a file at the end.
 
 Results go to `.cache/results/`, and to `lab/benchmarks/results/` only with `--save`: a trial run, or one on another
 machine, does not overwrite what the repository shows.
@@ -71,7 +71,7 @@ def options_of(description: str | None, flags: Mapping[str, Any], *needs: str) -
 
 
 class Report:
-    """The lines of one experiment, below a head that says when, where and with which options it ran."""
+    """The lines of one experiment, below a head with date, machine and options."""
 
     def __init__(
         self, name: str, options: argparse.Namespace, file: str | None = None, folder: Path | None = None
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def head(self) -> str:
-        """When, where and with which options it runs."""
+        """Date, machine and options of the experiment."""
         return " ".join(line.removeprefix("# ") for line in self._lines[:2])
 
     def line(self, *lines: str) -> None:
@@ -96,22 +96,22 @@ class Report:
         self._lines += lines
 
     def save(self) -> None:
-        """Write all lines to the results folder, and say where."""
+        """Write all lines to the results folder, and print the path."""
         self._path.write_text("\n".join(self._lines) + "\n", encoding="utf-8")
         print(f"written to {self._path}", file=sys.stderr)
 
-    def beside(self, ending: str) -> Path:
+    def companion(self, ending: str) -> Path:
         """A file of the same results with another ending, such as `.png`."""
         return self._path.with_name(self._path.stem + ending)
 
     def keep(self, record: Mapping[str, Any]) -> None:
         """Add a record to the `.jsonl` beside the results, so that a run can be stopped and resumed."""
-        with self.beside(".jsonl").open("a", encoding="utf-8") as lines:
+        with self.companion(".jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
 
     def kept(self) -> list[dict[str, Any]]:
-        """The records that this run and earlier ones have kept."""
-        file = self.beside(".jsonl")
+        """The records that this run and earlier runs have kept."""
+        file = self.companion(".jsonl")
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
@@ -127,7 +127,7 @@ def plot(path: Path, rows: int = 1, columns: int = 1) -> Iterator[Any]:
 
 
 def _typed(key: str, value: Any) -> str:
-    """An option as it would be typed."""
+    """An option as typed."""
     name = f"--{key.replace('_', '-')}"
     if value is True:
         return name

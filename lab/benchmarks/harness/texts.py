@@ -1,4 +1,4 @@
-"""Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
+"""Writes texts through a verifier, by its target alone or by the pair, and times both in the same way."""
 
 import random
 import secrets
@@ -26,7 +26,7 @@ Prompt = TypeVar("Prompt")
 
 @dataclass(frozen=True)
 class Written:
-    """One text by one method. Times end when a token is known here."""
+    """One text by one method. A token's time ends when this process has the token."""
 
     tokens: list[int]
     ttft_ms: float  # time to the first token: the prompt
@@ -44,13 +44,13 @@ Way = Callable[[Prompt, int], Written]  # writes what follows a prompt; the numb
 
 
 def rate(texts: Iterable[Written]) -> float:
-    """All tokens behind each text's first, over all their seconds."""
+    """Tokens per second over all texts, without each text's first token."""
     texts = list(texts)
     return sum(len(text.tokens) - 1 for text in texts) / sum(text.seconds for text in texts)
 
 
 def whole_rate(texts: Iterable[Written]) -> float:
-    """All tokens over all seconds, the prompts' included."""
+    """Tokens per second over all texts, including the prompts' time."""
     texts = list(texts)
     return sum(len(text.tokens) for text in texts) / sum(text.ttft_ms / 1e3 + text.seconds for text in texts)
 
@@ -100,7 +100,7 @@ def _cold(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Written:
-    """The text that a program gets from the library, in any mode. Times end when it has the tokens."""
+    """The text that a program gets from the library, in any mode. Times end when the program has the tokens."""
     began = time.perf_counter()
     generation = pair.generate(prompt, options)
     arrived = [
@@ -123,7 +123,7 @@ def by_turns(ways: Mapping[str, Way[Prompt]], prompts: Iterable[Prompt]) -> dict
 
 @contextmanager
 def connected(url: str) -> Iterator[VerifierClient]:
-    """A client of a verifier that is ready, in a process that switches threads as the drafter's program does."""
+    """A client of a ready verifier. The process switches threads as the drafter's program does."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     with closing(VerifierClient(url)) as client:
         client.wait_until_ready()

@@ -1,1 +1,1 @@
-"""Tokens per second over every round-trip time."""
+"""Measures tokens per second at many round-trip times."""

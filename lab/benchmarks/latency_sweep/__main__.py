@@ -1,4 +1,4 @@
-"""Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
+"""Tokens per second by round-trip time, against the target alone, fixed lockstep, a reference and a bound.
 
 Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`lab.simulator.paced`); this
 process drafts with a model stretched to 8 or 4 ms a token; a relay adds the round-trip time. Tokens and agreement are
@@ -66,7 +66,7 @@ _NOISE = 0.16  # of a weight matrix's standard deviation
 
 
 def noisy_target() -> Path:
-    """The default target with seeded Gaussian noise on its matrices; made once and kept."""
+    """The default target with seeded Gaussian noise on its matrices; cached."""
     CACHE.mkdir(exist_ok=True)
     kept = CACHE / f"noisy-{_NOISE:g}.gguf"
     if not kept.exists():
@@ -102,13 +102,13 @@ class Junk:
 
 
 class Loaded:
-    """The draft models by name, loaded once; a drafter made of one costs what it is told."""
+    """The draft models by name, loaded once; their drafters cost the requested time."""
 
     def __init__(self, models: dict[str, Backend]) -> None:
         self._models = models
 
     def encode(self, prompt: str) -> list[int]:
-        """The prompt's ids, which are the same for all."""
+        """The prompt's ids, the same for all draft models."""
         return next(iter(self._models.values())).vocabulary.encode(prompt)
 
     def drafter(self, name: str, cost: LinearCost, sampling: Sampling) -> Drafter:
@@ -126,7 +126,7 @@ class Loaded:
         return median(taken[1:])  # the first one reads the text
 
     def agrees(self, name: str, text: Sequence[int], prompt_len: int, sampling: Sampling) -> list[bool]:
-        """For each generated token of `text`, whether the drafter, knowing all before it, chooses it too."""
+        """For each generated token of `text`, whether the drafter, given all tokens before, chooses it too."""
         drafter = Junk(LinearCost(0, 0, 0)) if name == "junk" else ModelDrafter(self._models[name], sampling)
         return agreement(drafter, text, prompt_len)
 
@@ -189,12 +189,12 @@ def main() -> None:
                         _say(f"cell {next(begun)} of {len(left)}: {drafts}; {target} ms a step, {rtt:g} ms round trip")
                         cell = dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:])
                         report.keep(cell)
-                        print(summary.told(cell), flush=True)
+                        print(summary.cell_line(cell), flush=True)
     summary.write(report.kept(), report)
 
 
 def _say(line: str) -> None:
-    """Say what is measured next, between the runs."""
+    """Print the next measurement, between the runs."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -245,7 +245,7 @@ class Runs:
         }
 
     def _undisturbed(self, column: str, run: Callable[[], Written]) -> Written:
-        """The first run in which the machine did not stand still, or the least disturbed of the tries."""
+        """The first run without a pause of the machine, or the least disturbed of the tries."""
         tries: list[Written] = []
         while len(tries) < _TRIES:
             began, before = time.perf_counter(), self._lost()

@@ -1,4 +1,4 @@
-"""How fast a pair could be: static policies replayed over a measured text, and a bound for any chain verification.
+"""References for a pair's speed: static policies replayed over a measured text, and a bound for chain verification.
 
 Chain verification judges one draft in each pass. The replay knows a text only by where
 the drafter agrees: whether its own choice at a position, given the true text before, is the target's token there. A
@@ -33,7 +33,7 @@ MOST_IN_FLIGHT = 6  # drafts in flight at once, of the policies that are tried
 
 @dataclass(frozen=True)
 class Trace:
-    """One generated text: for each token, whether the drafter, knowing all before it, would have chosen it too."""
+    """One generated text: for each token, whether the drafter, given all tokens before it, would have chosen it too."""
 
     agrees: Sequence[bool]  # the first item is not used
 
@@ -71,7 +71,7 @@ def pass_times(seconds: Sequence[float]) -> Callable[[int], float]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the two ends do, the same at every position of the text."""
+    """A policy of drafter and verifier, the same at every position of the text."""
 
     name: str
     # Tokens of a draft, without those that are committed by the time of its pass if all drafts in flight are accepted.

@@ -1,4 +1,4 @@
-"""Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
+"""Reports a latency sweep: a table of all cells, the required ratios, and a plot."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,16 +14,16 @@ Cell = dict[str, Any]
 
 
 def write(cells: Sequence[Cell], report: Report) -> None:
-    """Save the report and its `.png`, without the columns in whose run the machine stood still for too long."""
+    """Save the report and its `.png`, without columns whose run the machine disturbed for too long."""
     cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
     report.line(*table(cells), "", *bars(cells))
     report.save()
-    _figure(cells, report.beside(".png"))
+    _figure(cells, report.companion(".png"))
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
     """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
-    cells = sorted(cells, key=_place)
+    cells = sorted(cells, key=_sort_key)
     columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
     head = "".join(f"{name:>16}" for name in columns)
     lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
@@ -38,7 +38,7 @@ def table(cells: Iterable[Cell]) -> list[str]:
 
 
 def bars(cells: Sequence[Cell]) -> list[str]:
-    """How many cells reach each ratio that was wanted, and which do not."""
+    """The number of cells that reach each required ratio, and the cells that do not."""
     cells = [cell for cell in cells if "ours" in cell["ratios"]]
     lines = []
     for name, against, least, among in (
@@ -69,7 +69,7 @@ def _sound(cell: Cell) -> dict[str, float]:
     return {name: ratio for name, ratio in cell["ratios"].items() if cell["lost"].get(name, 0.0) <= VOID}
 
 
-def _place(cell: Cell) -> tuple[float, float, str, float]:
+def _sort_key(cell: Cell) -> tuple[float, float, str, float]:
     drafter = f"{1 - cell['agreement']:.1f}{cell['drafter']}"
     return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"]
 
@@ -80,7 +80,7 @@ def _name(cell: Cell) -> str:
 
 def _figure(cells: Sequence[Cell], path: Path) -> None:
     pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
-    drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_place)))
+    drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_sort_key)))
     with plot(path, len(pairs), len(drafters)) as axes:
         for row, (target, draft) in enumerate(pairs):
             for column, drafter in enumerate(drafters):
@@ -106,7 +106,7 @@ def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
         axis.legend(fontsize=6, ncols=2)
 
 
-def told(cell: Cell) -> str:
-    """What a cell came to, in a line."""
+def cell_line(cell: Cell) -> str:
+    """The results of a cell, in a line."""
     ratios = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
     return f"{_name(cell)} ({cell['agreement']:.2f}): target {cell['target_rate']:.2f}/s  {ratios}"

@@ -1,1 +1,1 @@
-"""A real pair of models on real texts: both ends here, or with what the target wrote on machines that others have."""
+"""A real pair of models on real texts: measured on this machine, or simulated on other machines from recorded texts."""

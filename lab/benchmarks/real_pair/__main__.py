@@ -1,4 +1,4 @@
-"""What speculation over a link would bring with texts of a real pair, on machines that others have.
+"""Simulates speculation over a link with recorded texts of a real pair, on other machines.
 
 Method. A real target has written some texts once (`lab.benchmarks.real_pair.recording`). Each is written again in
 virtual time, as the simulator does it: the scheduler and the controller are the real ones, the verifier's engine gives
@@ -131,7 +131,7 @@ def _times(
 
 
 def _multiples(times: Sequence[Times]) -> dict[str, float]:
-    """Of the rates of a kind's texts together, as multiples of the target alone, by column."""
+    """The rates of a kind's texts together, as multiples of the target alone, by column."""
     total = {name: sum(each[name] for each in times) for name in times[0]}
     total["vllm"] = min(seconds for name, seconds in total.items() if name.startswith("vllm "))
     return {name: total["alone"] / total[name] for name in COLUMNS}
@@ -149,7 +149,7 @@ def _table(kinds: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _name(options: argparse.Namespace) -> str:
-    """The name of the results: the pair, and the targets, drafters and links, where they are not all."""
+    """The name of the results: the pair, and the targets, drafters and links if only some were chosen."""
     parts = [f"real_pair_{options.recording}+{options.draft.stem}"]
     for asked, every in ((options.targets, TARGETS), (options.drafters, DRAFTERS)):
         if asked != [*every]:

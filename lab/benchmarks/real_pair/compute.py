@@ -1,4 +1,4 @@
-"""Real models, both ends on this machine: ours in each mode against llama-server alone and with its own speculation.
+"""Measures real models on this machine: specpair in each mode against llama-server alone and with its speculation.
 
 Method. Nothing is paced. Target and draft model are files of yours, such as a model in bfloat16 and a small one of its
 family in 4 bits (without them, the pair that ships, its target padded to 30 ms a step); each end has one thread, and
@@ -81,7 +81,7 @@ def main() -> None:
     prompts = _prompts(options.target, options.kinds)
     for repeat, temperature in itertools.product(range(options.repeats), options.temperatures):
         done = {(text.place, text.way) for text in read(report)}
-        places = [Place(kind, temperature, repeat) for kind in prompts]
+        places = [TextKey(kind, temperature, repeat) for kind in prompts]
         missing = {place: [way for way in _names(options) if (place, way) not in done] for place in places}
         if any(missing.values()):
             with _ways(options, temperature, {way for ways in missing.values() for way in ways}) as ways:
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _prompts(target: Path, kinds: Sequence[str]) -> dict[str, list[int]]:
-    """The first prompt of each kind that there is for this model, as token ids."""
+    """The first prompt of each kind available for this model, as token ids."""
     options = LoadOptions(model=target, context_length=CONTEXT, slots=1, threads=1)
     found: dict[str, list[int]] = {}
     with closing(load("llama_cpp", options)) as backend, closing(Renderer()) as renderer:
@@ -116,14 +116,14 @@ def _settings(options: argparse.Namespace) -> list[Setting]:
 
 
 def _names(options: argparse.Namespace) -> list[str]:
-    """The ways that are measured."""
+    """The names of the measured ways."""
     names = [*(each.name for each in _settings(options)), *map(_ours, Mode), COLD]
     return [name for name in names if any(word in name for word in options.only)]
 
 
 @contextmanager
 def _ways(options: argparse.Namespace, temperature: float, names: set[str]) -> Iterator[Ways]:
-    """These ways to write a text, and what they need, while the block lasts. Each has written a short text."""
+    """Start these ways to write a text while the block lasts. Each has written a short warm-up text."""
     program, shared = built()[0], shared_flags(options.target, CONTEXT, 1)
     draft = DraftModel(options.draft, engine=LoadOptions(context_length=CONTEXT, threads=1))
     drafts = {"draft_model": options.draft, "draft_threads": 1, "draft_slots": 2}
@@ -161,8 +161,8 @@ FILE, COPY = "draft", "draft in Q4_0"
 Ratios = Mapping[str, float]  # tokens a second over those of llama-server alone, by kind
 
 
-class Place(NamedTuple):
-    """Where texts of all ways are compared."""
+class TextKey(NamedTuple):
+    """The key by which texts of all ways are compared."""
 
     kind: str
     temperature: float
@@ -170,9 +170,9 @@ class Place(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What is kept of a text. Times in seconds."""
+    """The record of a text. Times in seconds."""
 
-    place: Place
+    place: TextKey
     way: str
     tokens: int
     seconds: float  # from the first token to the last
@@ -188,7 +188,7 @@ class Text(NamedTuple):
         return (self.tokens - 1) / self.seconds
 
 
-def keep(report: Report, place: Place, way: str, text: Written) -> None:
+def keep(report: Report, place: TextKey, way: str, text: Written) -> None:
     """Keep a text, and print its rate."""
     stats = text.stats
     counts = stats.rounds, stats.drafted, stats.accepted, round(stats.times.verify, 4)
@@ -199,13 +199,13 @@ def keep(report: Report, place: Place, way: str, text: Written) -> None:
 
 
 def read(report: Report) -> list[Text]:
-    """What `keep` has kept, of earlier runs, too."""
-    return [Text(**told | {"place": Place(**told["place"])}) for told in report.kept()]
+    """The records that `keep` stored, also in earlier runs."""
+    return [Text(**told | {"place": TextKey(**told["place"])}) for told in report.kept()]
 
 
 def tables(texts: Iterable[Text]) -> list[str]:
-    """For each temperature, a line a way and what follows from them. A way that lacks a kind is left out, and none that
-    lacks repeats counts as llama-server's best, with the draft model's file, and with its copy, too.
+    """For each temperature, a line for each way, and the conclusions. A way that lacks a kind is left out, and none
+    that lacks repeats counts as llama-server's best, with the draft model's file, and with its copy, too.
     """
     by_temperature: dict[float, list[Text]] = defaultdict(list)
     for text in texts:

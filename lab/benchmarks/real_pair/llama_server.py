@@ -1,4 +1,4 @@
-"""A llama-server in a process of its own, the texts that it writes, and the settings that are measured.
+"""Runs llama-server in its own process, writes texts with it, and lists the measured settings.
 
 Names and defaults are those of `llama-server --help` at the commit that was compiled:
 
@@ -37,14 +37,14 @@ _JOINED = "ngram-map-k"  # the n-gram type before a draft model
 
 
 class Setting(NamedTuple):
-    """One way in which llama-server writes. Without flags it does not speculate."""
+    """A setting of llama-server. Without flags, it does not speculate."""
 
     name: str
     flags: tuple[str, ...] = ()
 
 
 def shared_flags(target: Path, context: int, threads: int) -> list[str]:
-    """What all servers get: the model, threads, context, number types and attention of our verifier."""
+    """The flags of all servers: the model, threads, context, number types and attention of our verifier."""
     number = str(threads)
     flags = ["--model", str(target), "--ctx-size", str(context), "--parallel", "1"]
     flags += ["--threads", number, "--threads-batch", number]
@@ -95,7 +95,7 @@ _PATIENCE = 120.0  # seconds until a server has loaded its models, and until it 
 
 
 class ServerFailed(RuntimeError):
-    """llama-server ended, or answered with an error; the message has what it said."""
+    """llama-server ended, or answered with an error. The message quotes its output."""
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def llama_server(program: Path, flags: Sequence[str], *, speculates: bool) -> It
 
 
 def complete(client: httpx.Client, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
-    """The text that follows a prompt, streamed, by this process's clock. All filters are off, as by default in ours."""
+    """The text that follows a prompt, streamed, by this process's clock. All filters are off, as in specpair."""
     request: dict[str, Any] = {"prompt": prompt, "n_predict": tokens, "stream": True, "return_tokens": True}
     request |= {"seed": seed, "temperature": temperature, "samplers": ["temperature"]}
     request |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
@@ -148,7 +148,7 @@ def events(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Written:
-    """The text of these events, each with the moment when it arrived here; without an end token, as ours."""
+    """The text of these events with their arrival times, without an end token, as in specpair."""
     tokens: list[int] = []
     times: list[float] = []
     timings: dict[str, Any] | None = None
@@ -166,8 +166,8 @@ def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Written:
 
 
 def built() -> tuple[Path, str]:
-    """The program llama-server, compiled first unless that was done, and the commit of its source. Ends this program
-    where it cannot be compiled: the script says why."""
+    """The program llama-server, compiled first if needed, and the commit of its source. If compiling fails, this
+    program ends and the script prints why."""
     script = [str(Path(__file__).with_name("build_llama_server"))]
     environment = os.environ | {"PYTHON": sys.executable}
     ran = subprocess.run(script, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment)

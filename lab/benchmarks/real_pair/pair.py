@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
     @property
     def pass_times(self) -> list[float]:
-        """Seconds of the target's passes over 1, 2, … tokens behind hardly any text, as they are timed at its start."""
+        """Seconds of the target's passes over 1, 2, … tokens behind a short text, as timed at a verifier's start."""
         return [self.target.cost.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
 
     @property
@@ -104,7 +104,7 @@ GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise wa
 
 @dataclass
 class Numbering:
-    """Short ids for the tokens of one text. All ends are one."""
+    """Short ids for the tokens of one text. All end tokens share one id."""
 
     ends: frozenset[int]
     short: dict[int, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ def write(
     experience: Experience,
     **options: object,
 ) -> Course:
-    """Write the text anew on the machines of `setting`. `options`: further arguments of `VirtualDrafter`."""
+    """Write the text again on the machines of `setting`. `options`: further arguments of `VirtualDrafter`."""
     known, drafter = _Numbered.of(text, ends), setting.drafter.cost
 
     def draft_time(branches: int) -> float:
@@ -197,7 +197,7 @@ def write(
 def write_on_server(
     text: RecordedText, choices: TextChoices, setting: Setting, ends: frozenset[int], experience: Experience
 ) -> list[float]:
-    """Write the text anew by server-side drafting, with the rounds that ship.
+    """Write the text again by server-side drafting, with the shipped rounds.
 
     Returns when each token behind the first was known, in seconds from the first on.
     """

@@ -1,4 +1,4 @@
-"""Texts of a real target, recorded once, and what a real draft model would choose behind them.
+"""Recorded texts of a real target, and the choices of a real draft model for them.
 
 Method. Each prompt of `lab.benchmarks.harness.kinds` is written twice: at temperature 0, and at 0.8 with a seed of its
 own under the noise that drafters share. The texts of a kind are written together; a target's rows may depend on the
@@ -67,7 +67,7 @@ _PASS = 64  # tokens
 _NO_IDS, _MADE_UP = 1 << 20, 4096  # ids beyond any vocabulary, and how many of them are made up
 
 
-class Choices(NamedTuple):
+class DraftChoices(NamedTuple):
     """The ids that score best under the noise of the text, the best first, and their probabilities."""
 
     ids: list[int]
@@ -77,17 +77,17 @@ class Choices(NamedTuple):
 class TextChoices:
     """The choices about one text."""
 
-    def __init__(self, text: RecordedText, choices: Sequence[Choices]) -> None:
-        """`choices`: for each token of the text, what the draft model chooses behind all tokens before it."""
+    def __init__(self, text: RecordedText, choices: Sequence[DraftChoices]) -> None:
+        """`choices`: for each token of the text, the draft model's choices behind all tokens before it."""
         self._prompt, self._whole, self._choices = len(text.prompt), [*text.prompt, *text.tokens], choices
 
     @property
     def agrees(self) -> list[bool]:
-        """For each of the target's tokens, whether the draft model, knowing all before it, chooses it, too."""
+        """For each of the target's tokens, whether the draft model, given all tokens before, chooses it too."""
         tokens = self._whole[self._prompt :]
         return [each.ids[0] == token for each, token in zip(self._choices, tokens, strict=True)]
 
-    def after(self, length: int, tail: Sequence[int]) -> Choices:
+    def after(self, length: int, tail: Sequence[int]) -> DraftChoices:
         """The choices behind the first `length` tokens of the recorded text, the prompt's included, and `tail`."""
         right = common_prefix(self._whole[length:], tail)
         length, tail = length + right, tail[right:]
@@ -96,12 +96,12 @@ class TextChoices:
         if not tail and length < len(self._whole):
             return known
         first = zlib.crc32(repr((length, *tail)).encode()) % _MADE_UP
-        return Choices([_NO_IDS + (first + rank) % _MADE_UP for rank in range(KEPT)], known.probabilities)
+        return DraftChoices([_NO_IDS + (first + rank) % _MADE_UP for rank in range(KEPT)], known.probabilities)
 
 
 def choices_of(draft: Backend, text: RecordedText) -> TextChoices:
-    """What the draft model chooses behind each part of the text. It reads the text in slot 0."""
-    whole, prompt, found = [*text.prompt, *text.tokens], len(text.prompt), list[Choices]()
+    """The draft model's choices behind each prefix of the text, which it reads in slot 0."""
+    whole, prompt, found = [*text.prompt, *text.tokens], len(text.prompt), list[DraftChoices]()
     draft.release(0)
     for at in range(0, len(whole) - 1, _PASS):
         part = whole[at : min(at + _PASS, len(whole) - 1)]
@@ -111,10 +111,10 @@ def choices_of(draft: Backend, text: RecordedText) -> TextChoices:
     return TextChoices(text, found)
 
 
-def best(row: Logits, sampling: Sampling, position: int) -> Choices:
+def best(row: Logits, sampling: Sampling, position: int) -> DraftChoices:
     """The choices at `position`."""
     ids = choose_several(row, sampling, position, KEPT)
-    return Choices(list(map(int, ids)), [round(each, 5) for each in probabilities(row, ids, sampling)])
+    return DraftChoices(list(map(int, ids)), [round(each, 5) for each in probabilities(row, ids, sampling)])
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Whether the simulator tells the truth: a real fleet beside its simulation, from the same configuration."""
+"""Validates the simulator: compares a real fleet with its simulation, from the same configuration."""

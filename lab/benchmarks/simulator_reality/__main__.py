@@ -1,4 +1,4 @@
-"""Real fleets beside their simulations, each from one configuration.
+"""Compares real fleets with their simulations, each pair from one configuration.
 
 A fleet of `configurations.yaml` runs for real: verifiers with the
 real scheduler, the router in front of several of them, a relay that plays the link, and a process for each drafter,
@@ -20,7 +20,7 @@ tokens), behind the burn-in. Differences are of the means over `--replications`,
 import sys
 
 from lab.benchmarks.harness.report import Report, options_of
-from lab.benchmarks.simulator_reality import conductor
+from lab.benchmarks.simulator_reality import real_fleet
 from lab.benchmarks.simulator_reality.simulated import CASES, HEAD, Case, rows, verdict
 
 _TRIES = 3  # of a run that is void
@@ -38,9 +38,7 @@ def main() -> None:
         found = rows(real, [case.simulated(replication) for replication in range(options.replications)])
         void = any(run.void for run in runs)
         blind[name], within[name] = case.blind, not void and all(row.within for row in found)
-        report.line(
-            f"\n{name}: {'not looked at before' if case.blind else 'seen in building'}{'  VOID' if void else ''}"
-        )
+        report.line(f"\n{name}: {'held out' if case.blind else 'seen in building'}{'  VOID' if void else ''}")
         texts, rounds = (sum(getattr(each, what) for each in real) for what in ("texts", "rounds"))
         lateness = max(run.lateness for run in runs)
         slow = f"{case.slow:g} times as slow"
@@ -50,10 +48,10 @@ def main() -> None:
     report.save()
 
 
-def _real(case: Case, replication: int) -> conductor.Real:
+def _real(case: Case, replication: int) -> real_fleet.Real:
     """The first real run that holds, or the last of the tries."""
     for _ in range(_TRIES):
-        run = conductor.run(case.configuration, case.seed(replication))
+        run = real_fleet.run(case.configuration, case.seed(replication))
         print(f"{case.name}, run {replication}: {run.lateness:.3f} times the cost", file=sys.stderr, flush=True)
         if not run.void:
             break

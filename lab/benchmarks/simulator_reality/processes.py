@@ -1,4 +1,4 @@
-"""The real processes: the verifier's application; the pair that ships with a paced draft model, and its user.
+"""The real processes: the verifier's application; the shipped pair with a paced draft model, and its user.
 
 Their engines write the texts that the simulator draws, at the pace of a cost.
 """
@@ -43,7 +43,7 @@ class Timed(Paced):
     """An engine at the pace of a cost."""
 
     def __init__(self, backend: Backend, cost: PassCost, note: Callable[[float], object]) -> None:
-        """`note`: called behind each pass with the time that it took, as a multiple of what it costs.
+        """`note`: called after each pass with its time as a multiple of its cost.
 
         Raises ValueError for a cost that is not stated as a line.
         """
@@ -60,7 +60,7 @@ class Timed(Paced):
 
 
 class AgreeingModel(ScriptedBackend):
-    """A draft model that agrees with the target by a law, as `lab.simulator.fleet.text.Agreeing` does."""
+    """A draft model that agrees with the target by a law, as `lab.simulator.fleet.text.Agreeing`."""
 
     takes_trees = False
 
@@ -108,7 +108,7 @@ class AgreeingModel(ScriptedBackend):
 
 
 class Drafts(ModelDrafter):
-    """Drafts with an `AgreeingModel`, which is told what the draft continues, since its law counts from there on."""
+    """Drafts with an `AgreeingModel`, and passes it the text that the draft continues, from which its law counts."""
 
     def __init__(self, model: AgreeingModel, engine: Backend, sampling: Sampling, vocabulary_size: int) -> None:
         super().__init__(engine, sampling, vocabulary_size)
@@ -120,7 +120,7 @@ class Drafts(ModelDrafter):
 
 
 def environment(configuration: Path, kind: int, late: Path) -> dict[str, str]:
-    """The variables of a verifier.
+    """The environment variables of a verifier.
 
     `configuration`: a file with one, in JSON.
     `kind`: number among its kinds.
@@ -133,7 +133,7 @@ def environment(configuration: Path, kind: int, late: Path) -> dict[str, str]:
 
 
 def application() -> FastAPI:
-    """A verifier by these variables."""
+    """A verifier with these variables."""
     read = Configuration.model_validate_json(Path(os.environ[_FILE]).read_text())
     kind = read.devices.verifiers[int(os.environ[_KIND])]
     target = RuleTarget(slots=kind.slots, context_length=kind.longest, max_batch_tokens=kind.batch_tokens)

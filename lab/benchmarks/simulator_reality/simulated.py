@@ -1,4 +1,4 @@
-"""The configurations that are compared, and their simulations.
+"""The compared configurations, and their simulations.
 
 Each is run, and simulated, some times as slow as it stands. The more processes, the slower: all of them together must
 use less than half of the machine. A simulation knows the costs that the configuration states; what the programs
@@ -45,7 +45,7 @@ class Measures:
 
 
 def measured(records: Iterable[Record], start: float, end: float, slow: float) -> Measures:
-    """What came from `start` to `end` (s). `slow`: times are divided by it, so that they are those that were meant."""
+    """The measures from `start` to `end` (s). `slow`: all times are divided by it, which undoes the stretching."""
     tokens, ttft, rounds = 0, list[float](), list[float]()
     for record in records:
         tokens += sum(start <= time < end for time in record.times)
@@ -70,7 +70,7 @@ def mean(of: Sequence[Measures]) -> Measures:
 
 
 def _chunks(times: list[float]) -> list[float]:
-    """When tokens came, those that came together once."""
+    """The arrival times of tokens; tokens that came together count once."""
     seen: list[float] = []
     for time in times:
         if not seen or time - seen[-1] > _TOGETHER:
@@ -80,7 +80,7 @@ def _chunks(times: list[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measure. `real`, `simulated`: of each replication, at least one."""
+    """One compared measure. `real`, `simulated`: values of each replication, at least one."""
 
     measure: str  # one of `BARS`
     real: Sequence[float]
@@ -113,11 +113,11 @@ def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
 def verdict(blind: dict[str, bool], within: dict[str, bool]) -> str:
     """How many configurations are within all bars. `blind`, `within`: by configuration."""
 
-    def told(of: list[str]) -> str:
+    def kept(of: list[str]) -> str:
         return f"{sum(within[name] for name in of)} of {len(of)}"
 
     held_out = [name for name in within if blind[name]]
-    return f"within all bars: {told([*within])} configurations; of those that were not looked at, {told(held_out)}"
+    return f"within all bars: {kept([*within])} configurations; of the held-out ones, {kept(held_out)}"
 
 
 MS = 1e-3
@@ -152,25 +152,25 @@ class Case:
 
     @property
     def blind(self) -> bool:
-        """Whether it was not looked at while anything was changed."""
+        """Whether the case is blind: unseen while the simulator was tuned."""
         return self.name.startswith("held_out")
 
     def seed(self, replication: int) -> int:
         return seed_of(self.configuration, replication)
 
     def simulated(self, replication: int) -> Measures:
-        """What users see of its simulations in the mean, the times of the programs themselves included."""
+        """The users' mean measures in its simulations, including the programs' own times."""
         seed, given = self.seed(replication), self.configuration
         return mean([self.measured(records_of(with_overheads(given, each), seed, ties)) for each, ties in CHANCES])
 
     def measured(self, records: Iterable[Record]) -> Measures:
-        """What users see behind the burn-in, in times that are not multiplied."""
+        """The users' measures after the burn-in, in unstretched times."""
         given = self.configuration
         return measured(records, given.burn_in_ms * MS, given.sim_time_ms * MS, self.slow)
 
 
 class _Drawn(Policy):
-    """A policy that gets the nodes in an order of its own: the keys of real texts are new in each run."""
+    """A policy that gets the nodes in a random order: the keys of real texts are new in each run."""
 
     def __init__(self, policy: Policy, draw: int) -> None:
         self._policy, self._draw = policy, draw
@@ -203,7 +203,7 @@ def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[R
 
 
 def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Configuration:
-    """A configuration whose passes and links take what the programs add to them.
+    """A configuration whose passes and links include the programs' own times.
 
     `exchanges`: what an exchange takes, as a share of `EXCHANGE`.
     """
@@ -222,7 +222,7 @@ def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Conf
 
 
 def stretched(configuration: Configuration, factor: float) -> Configuration:
-    """The configuration `factor` times as slow. What the programs themselves take is in no configuration, and stays."""
+    """The configuration `factor` times as slow. The programs' own times, which are in no configuration, stay."""
     given = configuration.model_dump(mode="json", exclude_none=True)
     devices = configuration.devices
     given["connections"] = [
@@ -235,7 +235,7 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
 
 
 def _slower(key: str, value: Any, factor: float) -> Any:
-    """What stands behind a key, its times multiplied: a number of a time, or the distribution of one."""
+    """The value of a key with its times multiplied: a time, or a distribution of times."""
     if isinstance(value, dict):
         of_times = _OF_A_NUMBER if key.endswith(_TIMES) else ()
         return {name: _slower(key if name in of_times else name, each, factor) for name, each in value.items()}

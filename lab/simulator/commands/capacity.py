@@ -1,4 +1,4 @@
-"""The command `capacity`: finds how much load a fleet carries within its promise."""
+"""The command `capacity`: finds the load that a fleet carries within its objective."""
 
 import argparse
 from pathlib import Path
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
-    """Raises BadSearch and others of ERRORS for what makes no sense, before anything runs."""
+    """Check the arguments before anything runs. Raises BadSearch and others of ERRORS."""
     if options.precision < 0:
         raise BadSearch("--precision is 0 or more")
     if not 0 < options.attainment <= 1:

@@ -1,4 +1,4 @@
-"""What a command is, what several have, and where they print."""
+"""The base of the simulator's commands: shared flags and output."""
 
 import argparse
 import sys
@@ -63,7 +63,7 @@ def add_jobs(parser: Any) -> None:
 
 
 def tell_tried(said: Sequence[str], cells: Table) -> None:
-    """Print what was tried, and what follows."""
+    """Print the tried candidates, and the result."""
     out = standard_output()
     print_table(cells, out)
     for each in said:
@@ -71,11 +71,11 @@ def tell_tried(said: Sequence[str], cells: Table) -> None:
 
 
 def note(said: str) -> None:
-    """Tell of something in one line on standard error."""
+    """Print a note in one line on standard error."""
     print(f"simulator: {one_line(said)}", file=sys.stderr)
 
 
 def complain(message: object) -> int:
-    """Tell of an error in one line on standard error. Returns the exit status, 1."""
+    """Print an error in one line on standard error. Returns the exit status, 1."""
     note(str(message))
     return 1

@@ -1,4 +1,4 @@
-"""The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
+"""The command `run`: runs a configuration, prints the results, and writes a folder of results."""
 
 import argparse
 import sys
@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> int:
     folder: Path = options.output or Path(f"{options.file.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     configuration = read(options.file, overrides)
     if any(folder.glob("requests-*")):
-        return complain(f"{folder} has the results of a run already: name another folder, or remove it")
+        return complain(f"{folder} has the results of a run already: name another folder, or remove this folder")
     folder.mkdir(parents=True, exist_ok=True)
     count, found = configuration.replications, list[Replication]()
     hidden = not sys.stderr.isatty()

@@ -75,13 +75,13 @@ def _run(options: argparse.Namespace) -> int:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows(comparison.rows())
     if interrupted:
-        complain("interrupted: this is what came before" if begun else "interrupted before the first replication ended")
+        complain("interrupted: results so far" if begun else "interrupted before the first replication ended")
         return INTERRUPTED
     return 0
 
 
 def _keys(options: argparse.Namespace) -> SearchKeys:
-    """The search in the file, with what flags replace. Raises BadSearch."""
+    """The search in the file, overridden by flags. Raises BadSearch."""
     keys = SearchKeys() if options.search is None else read_search(options.search)
     given = {"attainment": options.attainment, "replications": options.replications}
     given["objectives"] = options.objectives and options.objectives.split(",")

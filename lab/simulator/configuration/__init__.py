@@ -1,1 +1,1 @@
-"""The YAML file of a simulation: its keys as models, which check values; mistakes are named with their line."""
+"""The YAML file of a simulation: its keys as models, which check values; errors name the line."""

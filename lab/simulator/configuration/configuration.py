@@ -1,4 +1,4 @@
-"""The whole file."""
+"""The model of the whole configuration file."""
 
 import sys
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
 from lab.simulator.configuration.operation import ALL, ConnectionKeys, Prices, SloKeys
 from lab.simulator.configuration.workload import WorkloadKeys
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 _LONGEST = 64  # draft tokens
 
 
 def _known_router(router: str, info: ValidationInfo) -> str:
-    """Modules of the user's own may lie beside the file: its folder is the last where they are looked for."""
+    """Check the router's name. A user's module may lie beside the file: its folder is the last on the import path."""
     folder = str(Path((info.context or {}).get(FOLDER, ".")).resolve())
     if ":" in router and folder not in sys.path:
         sys.path.append(folder)
@@ -78,12 +78,12 @@ class Configuration(Keys):
 
     @property
     def promises(self) -> bool:
-        """Whether any users are promised anything."""
+        """Whether any users have an objective."""
         slos = [self.slo, *(each.slo for each in getattr(self.workload, "tenants", ()))]
         return any(each is not None and each.model_dump(exclude_none=True) for each in slos)
 
     def slo_of(self, tenant: str) -> SloKeys:
-        """What a tenant's users are promised."""
+        """The objective of a tenant's users."""
         own = next((each.slo for each in getattr(self.workload, "tenants", ()) if each.name == tenant), None)
         return self.slo if own is None else own
 
@@ -94,7 +94,7 @@ class Configuration(Keys):
         return self
 
     def _mistakes(self) -> Iterator[Mistake]:
-        """What is wrong between keys."""
+        """The mistakes between keys."""
         if self.burn_in_ms >= self.sim_time_ms:
             told = f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
             yield Mistake(told, "burn_in_ms")

@@ -1,4 +1,4 @@
-"""The keys of `devices`: verifiers and drafters, of kinds, and what a pass of each takes."""
+"""The keys of `devices`: kinds of verifiers and drafters, and the cost of their passes."""
 
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 
 class StatedCost(Keys):
-    """A pass takes a time that is linear in its tokens and sequences."""
+    """A cost that is linear in the tokens and sequences of a pass."""
 
     law: Literal["linear"]
     decode_ms: Positive
@@ -45,7 +45,7 @@ class StatedCost(Keys):
 
 
 class TableCost(Keys):
-    """A pass takes as long as on the device where it was measured."""
+    """A cost from a table of measured passes."""
 
     law: Literal["table"]
     table_path: File | Annotated[list[File], Field(min_length=1)]
@@ -66,7 +66,7 @@ Cost = Annotated[StatedCost | TableCost, Field(discriminator="law")]
 
 
 class Costly(Keys):
-    """A model on a device, by name or by what a pass takes."""
+    """A model on a device, by name or by the cost of a pass."""
 
     model: str | None = None
     """the model's name in the catalogue"""
@@ -99,7 +99,7 @@ class Costly(Keys):
 
     @cached_property
     def pass_cost(self) -> PassCost:
-        """What a pass takes. Raises BadCost for a file that is none of a cost."""
+        """The cost of a pass. Raises BadCost for a file that describes no cost."""
         if self.cost is not None:
             return self.cost.built
         assert self.model is not None and self.device is not None, "checked when the file was read"
@@ -111,7 +111,7 @@ _CONTEXT = 32_768  # tokens of a text, at most, where neither the file nor a dev
 
 
 class DeviceKeys(Costly):
-    """Devices that are alike."""
+    """The keys of equal devices."""
 
     name: Name
     """tells the kind from the others; connections and prices name it"""
@@ -133,7 +133,7 @@ class StatedAgreement(Keys):
 
 
 class ProfiledAgreement(Keys):
-    """As in a recorded run, by kind of text."""
+    """An agreement from a recorded run, by kind of text."""
 
     law: Literal["profile"]
     profile: str | None = None
@@ -150,7 +150,7 @@ class ProfiledAgreement(Keys):
 
     @cached_property
     def built(self) -> Law:
-        """The law itself. Raises BadProfile for a file that is none, and for a name that no profile has."""
+        """The law itself. Raises BadProfile for a file that is no profile, and for an unknown name."""
         if self.profile_path is not None:
             return read_profile(Path(self.profile_path))
         assert self.profile is not None, "checked when the file was read"

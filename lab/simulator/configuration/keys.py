@@ -1,4 +1,4 @@
-"""What the keys of the file have in common: values with a range, files beside it, numbers that may be drawn."""
+"""Common keys of the file: values with a range, paths relative to the file, random numbers."""
 
 import random
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Keys(KnownKeys):
 
 
 class Mistake(ValueError):
-    """Keys do not go together. `at`: the path of the first that is at fault, from the object that is checked on."""
+    """Keys do not go together. `at`: the path of the first wrong key, from the checked object on."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ Count = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[\w.-]+$")]
 
 
-def _beside(given: Any, info: ValidationInfo) -> Any:
+def _relative_to_file(given: Any, info: ValidationInfo) -> Any:
     if not isinstance(given, str):
         raise ValueError("must be the path of a file")
     path = Path((info.context or {}).get(FOLDER, ".")) / given
@@ -44,7 +44,7 @@ def _beside(given: Any, info: ValidationInfo) -> Any:
     return path
 
 
-File = Annotated[Path, BeforeValidator(_beside), WithJsonSchema({"type": "string", "format": "path"})]
+File = Annotated[Path, BeforeValidator(_relative_to_file), WithJsonSchema({"type": "string", "format": "path"})]
 
 
 class _Distribution(Keys):
@@ -64,7 +64,7 @@ def _ascending(given: Any) -> Any:
 
 
 class ConstantNumber(_Distribution):
-    """Always the same. A mere number means this."""
+    """A constant. A plain number means this."""
 
     distribution: Literal["constant"]
     value: NonNegative
@@ -75,7 +75,7 @@ class ConstantNumber(_Distribution):
 
 
 class UniformNumber(_Distribution):
-    """All numbers between two alike."""
+    """Uniformly distributed between two numbers."""
 
     distribution: Literal["uniform"]
     min: NonNegative
@@ -90,7 +90,7 @@ class UniformNumber(_Distribution):
 
 
 class ExponentialNumber(_Distribution):
-    """Without memory."""
+    """Exponentially distributed."""
 
     distribution: Literal["exponential"]
     mean: Positive
@@ -101,7 +101,7 @@ class ExponentialNumber(_Distribution):
 
 
 class LogNormalNumber(_Distribution):
-    """With a long tail, as lengths of texts and pauses have."""
+    """Log-normally distributed: a long tail, as of lengths of texts and pauses."""
 
     distribution: Literal["lognormal"]
     mean: Positive
@@ -122,7 +122,7 @@ class LogNormalNumber(_Distribution):
 
 
 class EmpiricalNumber(_Distribution):
-    """One of several, each as likely."""
+    """One of several numbers, equally likely."""
 
     distribution: Literal["empirical"]
     values: Annotated[list[NonNegative], Field(min_length=1)]
@@ -147,10 +147,10 @@ Number = Annotated[_Forms, BeforeValidator(_number, json_schema_input_type=NonNe
 
 
 def repeated(names: Sequence[str]) -> int | None:
-    """Where the first name stands that stood there before; None: they all differ."""
+    """The index of the first repeated name; None: all names differ."""
     return next((at for at, name in enumerate(names) if name in names[:at]), None)
 
 
 def constant(value: float) -> ConstantNumber:
-    """As a default."""
+    """A constant number, as a default."""
     return ConstantNumber(distribution="constant", value=value)

@@ -1,4 +1,4 @@
-"""The keys for how a fleet is connected and run: its links, its objectives, what it costs."""
+"""The keys of a fleet's operation: its links, its objectives, its prices."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -7,11 +7,11 @@ from pydantic import AfterValidator, Field
 
 from lab.simulator.configuration.keys import MS, Keys, NonNegative, Positive
 from lab.simulator.virtual.network import Network
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 
 class SloKeys(Keys):
-    """What users are promised. A request attains it if it keeps all bounds; null: no bound."""
+    """The users' service level objective. A request attains it if it keeps all bounds; null: no bound."""
 
     ttft_ms: Positive | None = None
     """from a request to its first token, at most"""
@@ -22,7 +22,7 @@ class SloKeys(Keys):
 
 
 class Prices(Keys):
-    """What the fleet costs. The unit of money is whichever the prices are in."""
+    """The prices of a fleet. The unit of money is that of the prices."""
 
     per_hour: dict[str, NonNegative] = Field(default_factory=dict)
     """of one device, by kind; 0 for kinds that are left out"""
@@ -60,7 +60,7 @@ LINKS = {
 _NEAREST = "same_site"  # where nothing is said
 
 
-def _known(link: str) -> str:
+def _known_link(link: str) -> str:
     if link not in LINKS:
         raise ValueError(f"no link {link!r}{advice(link, LINKS)}")
     return link
@@ -73,7 +73,7 @@ class ConnectionKeys(Keys):
     """a kind of drafters, or `*` for all"""
     verifiers: str = ALL
     """a kind of verifiers, or `*` for all"""
-    link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
+    link: Annotated[str, AfterValidator(_known_link), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
     """a link by name, of which the keys below replace single values; null: they replace values of what counts without
     this entry, which is the entry before it that fits, or `same_site`"""
     rtt_ms: NonNegative | None = None
@@ -87,14 +87,14 @@ class ConnectionKeys(Keys):
 
     @property
     def values(self) -> dict[str, float]:
-        """Those that it replaces."""
+        """The values that it replaces."""
         given = {name: getattr(self, name) for name in Link._fields}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def between(connections: Sequence[ConnectionKeys], drafters: str, verifiers: str) -> Link:
-    """The link between two kinds: each connection that fits replaces values of those before it. Without one it is a
-    link within a site."""
+    """The link between two kinds: each matching connection replaces values of earlier ones. Without a match: a link
+    within a site."""
     link = LINKS[_NEAREST]
     for each in connections:
         if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers):
@@ -103,6 +103,6 @@ def between(connections: Sequence[ConnectionKeys], drafters: str, verifiers: str
 
 
 def network_between(connections: Sequence[ConnectionKeys], drafters: str, verifiers: str) -> Network:
-    """The same as the simulation takes it."""
+    """The link as a `Network` of the simulation."""
     link = between(connections, drafters, verifiers)
     return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss, bandwidth=link.bandwidth_mbps * 1e6 / 8)

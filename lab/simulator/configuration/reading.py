@@ -1,4 +1,4 @@
-"""Reads the file, with single keys replaced for one run. An error names the file, the line, the key and what to do."""
+"""Reads the file, with single keys replaced for one run. Errors name file, line, key and remedy."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.given_files import Loader, complaint, text_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
+from lab.user_files import Loader, complaint, text_of
 from specpair.command_line import layers
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 _SET = "--set "  # what the names of values given so begin with
 
@@ -55,8 +55,8 @@ def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> 
         return Configuration.model_validate(given, context={FOLDER: folder})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path, _ = _place(node, first["loc"])
-        mark = _place(node, [*first["loc"], *_at_fault(first)])[1]
+        path, _ = _location(node, first["loc"])
+        mark = _location(node, [*first["loc"], *_at_fault(first)])[1]
         line = mark.name if mark.name.startswith(_SET) else f"{name}, line {mark.line + 1}"
         where = f"{line}: " + (f"{path}: " if path else "")
         raise BadConfiguration(where + _complaint(first)) from None
@@ -92,7 +92,7 @@ def _override(root: yaml.MappingNode, given: str) -> None:
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{_SET}{given}: not YAML: {complaint(error)}") from None
     if value is None:
-        raise BadConfiguration(f"{_SET}{given}: has no value; null is one")
+        raise BadConfiguration(f"{_SET}{given}: has no value: write one, such as null")
     node: Any = root
     for number, part in enumerate(parts):
         new = value if number == len(parts) - 1 else None
@@ -136,7 +136,7 @@ def _place_in(node: yaml.SequenceNode, entry: str, given: str) -> int:
 
 
 def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
-    """The path of the key at fault, from the place of the error on."""
+    """The path of the wrong key, from the location of the error on."""
     context: Mapping[str, Any] = error.get("ctx", {})
     if error["type"] == layers.UNKNOWN_KEY:
         return [context["key"]]
@@ -144,7 +144,7 @@ def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
     return complaint.at if isinstance(complaint, Mistake) else ()
 
 
-def _place(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:
+def _location(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:
     """The path of a mistake in the file, and its mark. Parts of `location` that name a form of a value have no place
     there."""
     path, mark = "", node.start_mark
@@ -160,7 +160,7 @@ def _place(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:
 
 
 def _complaint(error: ErrorDetails) -> str:
-    """What is wrong with a value, and what to do."""
+    """The error for a value, with the remedy."""
     context: Mapping[str, Any] = error.get("ctx", {})
     match error["type"]:
         case "value_error":

@@ -1,4 +1,4 @@
-"""The keys of `workload`: what users ask for, and when. Each form of arrival makes its conversations.
+"""The keys of `workload`: the users' requests and their times. Each form of arrival makes its conversations.
 
 All chance is in streams by name: what changes for one tenant leaves the arrivals and the texts of the others alone.
 """
@@ -31,7 +31,7 @@ from lab.simulator.fleet.record import Conversation, Turn
 
 
 class Texts(Keys):
-    """How long requests, answers and pauses are."""
+    """The lengths of requests, answers and pauses."""
 
     prompt_tokens: Number | None = None
     """new tokens of a turn's prompt"""
@@ -46,7 +46,7 @@ class Texts(Keys):
 
 
 class Tenant(Texts):
-    """Users with the same habits. Keys that are left out are those of `workload`."""
+    """Users with the same habits. Omitted keys are those of `workload`."""
 
     name: Name
     """tells it from the others"""
@@ -86,7 +86,7 @@ class _DrawnWorkload(Texts):
         return self
 
     def all_tenants(self) -> list[Tenant]:
-        """The tenants, with what each has of the workload's keys."""
+        """The tenants, each with the workload's keys filled in."""
         mine = {name: getattr(self, name) for name in Texts.model_fields if name in self.model_fields_set}
         if not self.tenants:
             return [Tenant.model_construct(name="all", **mine)]
@@ -112,7 +112,7 @@ class _DrawnWorkload(Texts):
 
     @abstractmethod
     def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
-        """When conversations may start, ascending, and the pause before the first turn of each, in seconds."""
+        """The start times of conversations, ascending, and the pause before the first turn of each, in seconds."""
 
 
 class PoissonArrivals(_DrawnWorkload):
@@ -142,7 +142,7 @@ class GammaArrivals(_DrawnWorkload):
 
 
 class ClosedArrivals(_DrawnWorkload):
-    """A number of users, each with one conversation after the other."""
+    """A fixed number of users, each with one conversation after the other."""
 
     arrival: Literal["closed"]
     users: Count
@@ -153,7 +153,7 @@ class ClosedArrivals(_DrawnWorkload):
     """in which the users begin, one after the other in equal distances; 0: all at once"""
 
     def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
-        """Who runs them begins `users` of them, and another as one ends."""
+        """The start of each conversation: the fleet begins `users` of them, and another as one ends."""
         begins = (self.ramp_ms * MS * number / self.users for number in range(self.users))
         return ((at, self.pause_ms.draw(rng) * MS) for at in chain(begins, repeat(0.0)))
 

@@ -1,4 +1,4 @@
-"""The devices and models that are known by name.
+"""The catalogue of named devices and models.
 
 `devices.toml` and `models.toml` hold one table for each, with the source of each value. A user's own file has the same
 form; there a value may stand alone, without its source.
@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.costs.roofline import Device, Model, Roofline
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, text_of
+from specpair.command_line.setting_values import advice
 
 Sizes = TypeVar("Sizes", Device, Model)
 
@@ -28,7 +28,7 @@ _BESIDE = ("title", "source")  # keys of a table that are no sizes
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One device, or several of one kind among which a model's tensors are split."""
+    """One device, or several equal devices that share a model's tensors."""
 
     device: Device
     count: int
@@ -83,7 +83,7 @@ def _entry(name: str, files: list[Path], what: str) -> tuple[Mapping[str, Any], 
 
 
 def _sizes(of: type[Sizes], entry: Mapping[str, Any], sources: Mapping[str, str], where: str) -> Sizes:
-    """The sizes that a table gives."""
+    """The sizes in a table."""
 
     def value(key: str, given: Any) -> Any:
         if not isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""What every model of costs answers, how many seconds a forward pass takes; and the simplest model, a line."""
+"""The interface of cost models, the seconds of a forward pass, and the simplest model, a line."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -11,7 +11,7 @@ SequencePass = tuple[int, int]
 
 
 class PassCost(Protocol):
-    """What forward passes take on one engine."""
+    """The cost of forward passes on one engine."""
 
     def seconds(self, sequences: Sequence[SequencePass]) -> float:
         """Seconds of one forward pass over `sequences`; 0.0 for a pass over none.
@@ -22,11 +22,11 @@ class PassCost(Protocol):
 
 
 class CostUnknown(ValueError):
-    """A model of costs is asked for a pass that lies too far from what it knows."""
+    """A pass lies too far from the passes that a cost model knows."""
 
 
 class BadCost(ValueError):
-    """A file or a value from which a model of costs is made is no such thing: the message says what and where."""
+    """A file or a value for a cost model is invalid. The message names the fault and its location."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from pydantic import (
 )
 
 from lab.simulator.costs.cost import BadCost, SequencePass
-from specpair.command_line.given_values import advice
 from specpair.command_line.layers import KnownKeys
+from specpair.command_line.setting_values import advice
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -95,17 +95,17 @@ class Model(_Sizes):
 
     @property
     def attention_weights(self) -> int:
-        """Of one layer: for queries, keys, values and the output."""
+        """Attention weights of one layer: for queries, keys, values and the output."""
         return self.d_model * self.head_dim * 2 * (self.heads + self.kv_heads)
 
     @property
     def ffn_weights(self) -> int:
-        """Of one feed-forward network, or of one expert."""
+        """Weights of one feed-forward network, or of one expert."""
         return (3 if self.gated else 2) * self.d_model * self.ffn
 
     @property
     def router_weights(self) -> int:
-        """Of one layer."""
+        """Router weights of one layer."""
         return self.d_model * self.experts
 
     @property
@@ -114,13 +114,13 @@ class Model(_Sizes):
 
     @property
     def weights(self) -> int:
-        """Of the whole model, without norms and biases, which are less than a thousandth."""
+        """Weights of the whole model, without norms and biases, which are less than a thousandth."""
         layer = self.attention_weights + self.router_weights + max(1, self.experts) * self.ffn_weights
         return self.layers * layer + self.head_weights * (1 if self.tied_embeddings else 2)
 
     @property
     def active_weights(self) -> int:
-        """Those that a token is multiplied with, the head's included."""
+        """Weights that a token is multiplied with, including the head's."""
         layer = self.attention_weights + self.router_weights + max(1, self.active_experts) * self.ffn_weights
         return self.layers * layer + self.head_weights
 
@@ -159,7 +159,7 @@ _ACTIVATION = 2  # bytes of a value that devices exchange
 
 
 class Roofline:
-    """What passes of `model` take on `degree` devices of one node, among which its tensors are split."""
+    """The cost of passes of `model` on `degree` devices of one node that share its tensors."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Roofline:
         )
 
     def cache_tokens(self) -> int:
-        """How many tokens of context the memory holds beside the weights, in all sequences together."""
+        """Tokens of context that the memory holds beside the weights, over all sequences."""
         return int(self._room / (self._cached / min(self._degree, self._model.kv_heads)))
 
     def _linear(self, tokens: int) -> float:
@@ -218,7 +218,7 @@ class Roofline:
         return self._kernel((read + embedded) * self._weight, 2.0 * tokens * used, self._degree)
 
     def _feed_forwards(self, tokens: int) -> float:
-        """How many feed-forward networks of a layer are read for so many tokens, on average."""
+        """The average number of a layer's feed-forward networks that are read for these tokens."""
         model = self._model
         if not model.experts:
             return 1.0
@@ -247,7 +247,7 @@ class Roofline:
 
 
 def _power(base: float, exponent: int) -> float:
-    """By products, whose last bits are the same on every machine."""
+    """A power by products, whose last bits are the same on every machine."""
     power = 1.0
     while exponent:
         if exponent % 2:

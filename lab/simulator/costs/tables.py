@@ -1,4 +1,4 @@
-"""The time of a forward pass from times that were measured: the files that `lab.benchmarks.verify_curve` writes.
+"""The time of a forward pass from measured times: the files of `lab.benchmarks.verify_curve`.
 
 A cell is a pass over so many rows (sequences) of so many new tokens each, at so many tokens of context. A pass is read
 as one of its number of sequences, of their mean number of new tokens and of their mean context.
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
+from lab.user_files import first_mistake, text_of
 
 Curve = Sequence[tuple[float, float]]  # values by ascending places, one at least
 
 
 def between(curve: Curve, place: float) -> float:
-    """The value at a place: linear between points, level before the first, on in the last line beyond the last.
+    """The value at x: linear between points, constant before the first, extrapolated linearly beyond the last.
 
     A value that is less than one before it counts as that one: noise does not make more work cheaper.
     """
@@ -52,10 +52,10 @@ class MeasuredPass(NamedTuple):
 
 
 class PassTable:
-    """What passes take on an engine whose passes were measured."""
+    """The cost of passes on an engine whose passes were measured."""
 
     def __init__(self, cells: Iterable[MeasuredPass]) -> None:
-        """Raises BadCost for no cells, for a cell that comes twice, and for contexts of which some are not known."""
+        """Raises BadCost for no cells, for a duplicate cell, and for a mix of known and unknown contexts."""
         measured = list(cells)
         if not measured:
             raise BadCost("a table of costs needs at least one measured pass")
@@ -103,7 +103,7 @@ class _Cell(BaseModel):
 
 
 class _CurveFile(BaseModel):
-    """What is needed of a file of `lab.benchmarks.verify_curve`; older ones have no context."""
+    """The required fields of a file of `lab.benchmarks.verify_curve`; older files have no context."""
 
     model_config = ConfigDict(extra="ignore")
 

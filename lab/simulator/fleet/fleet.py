@@ -1,4 +1,4 @@
-"""A fleet on one clock: users' conversations come, a router chooses nodes, texts are written. Times in seconds."""
+"""A fleet on one clock: conversations arrive, a router selects nodes, texts are written. Times in seconds."""
 
 import math
 import random
@@ -65,16 +65,16 @@ class Fleet:
         self.loop.run(until, lambda: self.finished)
 
     def interrupt(self) -> None:
-        """Tell the observer of the requests that are under way, as unfinished ones. Nothing can be run afterwards."""
+        """Report the requests under way to the observer as unfinished. The fleet cannot run afterwards."""
         for each in self._under_way:
             each.interrupt()
 
     def stream(self, name: str) -> random.Random:
-        """The stream of chance of this name."""
+        """The random stream of this name."""
         return random.Random(f"{self._seed}/{name}")
 
     def network(self, device: FleetDevice, node: FleetNode) -> Network:
-        """The link between the two. The router stands on the way, and takes no time."""
+        """The link between the two. The router on the way takes no time."""
         ends = (ALL if device.kind is None else device.kind.name, node.kind.name)
         if ends not in self._networks:
             self._networks[ends] = network_between(self.configuration.connections, *ends)
@@ -91,7 +91,7 @@ class Fleet:
     # Devices: first come, first served, each of the free ones as likely.
 
     def take_device(self, user: "RunningConversation", rng: random.Random) -> None:
-        """Have the user begin at a device, once one is free. `rng`: decides which one."""
+        """Have the user begin at a device once a device is free. `rng`: selects the device."""
         if not self.configuration.devices.drafters:
             user.begin(FleetDevice(None, Learnt()))
         elif self._free:
@@ -159,7 +159,7 @@ class RunningConversation:
         self._run: RequestRun | None = None
 
     def think(self) -> None:
-        """Ask the turn after the time to think."""
+        """Request the turn after the time to think."""
         self._fleet.loop.at(self._fleet.loop.now + self._conversation.turns[self._number].think, self._ask)
 
     def begin(self, device: FleetDevice) -> None:
@@ -169,7 +169,7 @@ class RunningConversation:
         self._write(self._record, device)
 
     def interrupt(self) -> None:
-        """Tell of the request that is under way as unfinished."""
+        """Report the request under way as unfinished."""
         if self._run is not None:
             self._run.close()
         if self._record is not None:

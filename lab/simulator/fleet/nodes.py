@@ -66,7 +66,7 @@ class FleetNode:
         return seconds
 
     def sample(self) -> Sample:
-        """What it is like now."""
+        """A sample of the node now."""
         state = self.verifier.scheduler.state
         return Sample(
             self._loop.now,
@@ -84,7 +84,7 @@ class FleetNode:
     # What the router knows.
 
     def look(self) -> None:
-        """Note what it tells of its load."""
+        """Update the load that the node reports."""
         self._texts, self._waiting, self._begun = len(self.runs), self.verifier.scheduler.state.waiting, 0
 
     def began(self, text: TextHere) -> None:

@@ -1,4 +1,4 @@
-"""What users ask of a fleet, conversations by their start, and what it tells: of each request, and of the verifiers."""
+"""The input of a fleet, conversations by their start, and its output: records of requests, samples of verifiers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,17 +75,17 @@ class Record:
 
     @property
     def text_tokens(self) -> int:
-        """Of the prompt and the whole answer."""
+        """Tokens of the prompt and the whole answer."""
         return self.prompt_tokens + self.output_tokens
 
     @property
     def first(self) -> float:
-        """When its first token was known."""
+        """The time at which the first token was known."""
         return self.times[0]
 
     @property
     def end(self) -> float:
-        """When its last token was known."""
+        """The time at which the last token was known."""
         return self.times[-1]
 
     @property
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def tpot(self) -> float:
-        """Time of an output token behind the first, in the mean; 0 if there is none."""
+        """Mean time of an output token behind the first; 0 if there is none."""
         return (self.end - self.first) / (len(self.times) - 1) if len(self.times) > 1 else 0.0
 
 
@@ -116,10 +116,10 @@ class Sample:
 
 
 class FleetObserver(Protocol):
-    """Who learns of what happens in a fleet."""
+    """The observer of a fleet."""
 
     def record(self, record: Record) -> None:
-        """A request is over."""
+        """Take in a request that has ended."""
 
     def sample(self, samples: Sequence[Sample]) -> None:
-        """All verifiers at one moment."""
+        """Take in a sample of all verifiers at one moment."""

@@ -36,13 +36,13 @@ class FleetDevice:
 
 
 class FleetAround(Protocol):
-    """What a request needs of its fleet."""
+    """The interface of the fleet for a request."""
 
     loop: EventLoop
     configuration: Configuration
 
     def stream(self, name: str) -> random.Random:
-        """The stream of chance of this name."""
+        """The random stream of this name."""
 
     def network(self, device: FleetDevice, node: FleetNode) -> Network:
         """The link between the two."""
@@ -104,7 +104,7 @@ class RequestRun:
         self.record.accepted += sum(each.accepted for each in committed.rounds)
 
     def close(self, after: float = 0.0) -> None:
-        """Have its verifier forget it, `after` seconds later."""
+        """Have the verifier forget the request, `after` seconds later."""
         self._closed = True
         self.node.runs.pop(self, None)
         session = self._writer.session
@@ -150,7 +150,7 @@ class RequestRun:
         self._loop.at(when, self.guarded(do))
 
     def guarded(self, do: Callable[[], object]) -> Callable[[], None]:
-        """What calls `do` as an event of the text, unless it is closed by then."""
+        """A function that calls `do` as an event of the text, unless the request is closed by then."""
 
         def event() -> None:
             if not self._closed:
@@ -196,11 +196,11 @@ class TextWriter(Protocol):
         """Begin to write."""
 
     def stop(self) -> None:
-        """Write no more: the text is whole, or its device has given up."""
+        """Stop writing: the text is complete, or its device has given up."""
 
 
 class ServerStream:
-    """What a device asks of a server that writes by itself, and what that streams back."""
+    """The exchange of a device with a server that writes by itself and streams tokens back."""
 
     def __init__(self, run: RequestRun) -> None:
         self.wire, self.size = TextWire(run, run.network, run.rng), SIZES.generate.of(run.text.prompt_len)
@@ -316,7 +316,7 @@ class FusedWriter:
             self._over()
 
     def _overloaded(self, error: Overloaded) -> None:
-        """Have the device come again."""
+        """Have the device send the request again later."""
         self._over()
         refuse(self._run, self._stream.wire, self._stream.size, error, False, self._refused, again=self._again)
 
@@ -325,7 +325,7 @@ class FusedWriter:
         self._ask()
 
     def _over(self) -> None:
-        """Give the slot back: nothing more is drafted."""
+        """Give the slot back: drafting has ended."""
         member, self._member = self._member, None
         if member is not None:
             self._rounds.leave(member)

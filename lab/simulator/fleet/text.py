@@ -1,4 +1,4 @@
-"""Texts that a rule continues, a target that knows the rule, and drafters that agree with it by a law.
+"""Texts that follow a rule, a target that knows the rule, and drafters that agree with the target by a law.
 
 The next token depends on the two before it, so a wrong KV cache changes the text at once.
 """
@@ -49,7 +49,7 @@ class RuleTarget(ScriptedBackend):
 
 
 class Text:
-    """A prompt of at least two tokens and what the target writes behind it, as far as it is asked for."""
+    """A prompt of at least two tokens and the target's continuation, computed on demand."""
 
     def __init__(self, prompt: Sequence[int], stream: Callable[[str], random.Random], kind: str = "") -> None:
         """`stream`: the stream of chance of a name.
@@ -92,8 +92,8 @@ def text_of(
 
 
 class Choices:
-    """What a draft model proposes for a text. The more is right, the greater its chances: the numbers that decide are
-    the text's, the same for every model, and whenever a position is drafted again."""
+    """The proposals of a draft model for a text. The more is right, the greater its chances: the numbers that decide
+    are the text's, the same for every model, and whenever a position is drafted again."""
 
     def __init__(self, text: Text, agreement: Agreement) -> None:
         self._text, self._chance = text, partial(agreement.chance, kind=text.kind)
@@ -145,7 +145,7 @@ class Agreeing:
 
 
 def _proposal(choices: Sequence[int], confidence: float) -> Proposal:
-    """Of these choices, the first one first."""
+    """A proposal of these choices, the first choice first."""
     first, *others = choices
     runner_up = others[0] if others else None
     return Proposal(first, confidence, runner_up, further=tuple(others[1:]), parts=OTHERS[: len(others)])

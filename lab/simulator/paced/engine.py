@@ -1,4 +1,4 @@
-"""An engine that takes as long as a large model on its own hardware would, for measuring everything around it.
+"""An engine as slow as a large model on its own hardware, for measuring all code around the engine.
 
 `Paced` wraps any engine: logits and KV slots are the engine's, but a pass takes at least the time of its cost. What is
 left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
@@ -68,7 +68,7 @@ DRAFTER_4 = LinearCost(4.0, 0.6, 0.02)
 
 
 class PassPacer:
-    """Lets passes take what they cost, and counts them."""
+    """Delays passes to their cost, and counts them."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ def load_paced(engine: str, options: LoadOptions, cost: LinearCost) -> Backend:
 
 
 def load_paced_llama(options: LoadOptions, pace: PassPacer) -> Backend:
-    """A GGUF file in llama.cpp's engine, each of whose passes takes what `pace` says.
+    """A GGUF file in llama.cpp's engine, whose passes take the time that `pace` gives.
 
     Of recurrent and hybrid models these are more than its callers ask for: tokens are read again after a rejection, at
     the head of a pass or in a pass of their own, and what decides between the two is timed when the model is loaded.

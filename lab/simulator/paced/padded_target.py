@@ -1,4 +1,4 @@
-"""The models that ship, padded until a step on this machine takes as long as a larger model's; what a step takes."""
+"""Pads the shipped models until a step on this machine takes as long as a larger model's; times a step."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What came of one replication: the requests and samples that it has told of, and their figures."""
+"""Collects the requests and samples of one replication, and computes their measures."""
 
 import math
 from bisect import bisect_left
@@ -17,14 +17,14 @@ from specpair.numbers import quantile
 
 
 class SloDecision(NamedTuple):
-    """When it was clear whether a request kept its bounds, in seconds, and whether it did."""
+    """Whether a request kept its bounds, and when that was decided, in seconds."""
 
     at: float
     kept: bool
 
 
 def decided(record: Record, slo: SloKeys) -> SloDecision | None:
-    """What became of a request's bounds. None: there are none, or it was under way, and could have kept them yet.
+    """The decision on a request's bounds. None: there are no bounds, or the request could still keep them.
 
     One that breaks a bound is decided at the moment that the bound names, however long it takes then. So what is
     decided in some time is a fair sample of all requests, also at the end, where many are under way.
@@ -48,12 +48,12 @@ def decided(record: Record, slo: SloKeys) -> SloDecision | None:
 
 
 def distinct(times: Iterable[float]) -> list[float]:
-    """The times, each once: when chunks of tokens came."""
+    """The distinct times: when chunks of tokens came."""
     return [*dict.fromkeys(times)]
 
 
 def measures_of(records: Sequence[Record], decisions: Sequence[SloDecision]) -> dict[str, float]:
-    """Those of MEASURES that requests of a group have. `decisions`: of the requests that were decided."""
+    """The MEASURES of a group's requests. `decisions`: of the requests that were decided."""
     chunks = [distinct(each.times) for each in records if each.times]
     rounds = sum(len(each) - 1 for each in chunks)
     behind = sum(len(each.times) - each.times.count(each.first) for each in records if each.times)
@@ -78,12 +78,12 @@ def measures_of(records: Sequence[Record], decisions: Sequence[SloDecision]) -> 
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """Not a number, if there are no values."""
+    """A percentile; not a number if there are no values."""
     return quantile(values, part) if values else math.nan
 
 
 def share(part: float, whole: float) -> float:
-    """Not a number, if there is nothing."""
+    """A share; not a number if the whole is 0."""
     return part / whole if whole else math.nan
 
 
@@ -96,7 +96,7 @@ _FEWEST = 12  # intervals, however short the run is
 
 @dataclass(slots=True)
 class VerifierLoad:
-    """What a verifier did, or several. Sums over samples are means times their number."""
+    """The work of one verifier or several. Sums over samples are means times their number."""
 
     seconds: float = 0.0
     busy: float = 0.0  # seconds of passes
@@ -127,7 +127,7 @@ class VerifierLoad:
         return VerifierLoad(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def measures(self) -> dict[str, float]:
-        """Those of MEASURES that verifiers have."""
+        """The MEASURES of verifiers."""
         return {
             # A pass is counted as a whole when it begins.
             "utilisation": min(share(self.busy, self.seconds), 1.0) if self.seconds else math.nan,
@@ -139,7 +139,7 @@ class VerifierLoad:
 
 
 class Gathered:
-    """An observer of a replication. The burn-in is left out, but from the series.
+    """An observer of a replication. Leaves out the burn-in, except from the series.
 
     Requests count that were sent behind the burn-in; throughput, requests a second, goodput and SLO attainment count
     what came, what ended and what was decided behind it.
@@ -166,7 +166,7 @@ class Gathered:
     # What came of it.
 
     def measures(self) -> dict[str, float]:
-        """All of MEASURES by name; not a number, where there is no value."""
+        """All MEASURES by name; not a number without a value."""
         seconds = self._end - self._begin
         tokens = sum(len(each.times) - bisect_left(each.times, self._begin) for each, _ in self.records)
         ended = [
@@ -232,7 +232,7 @@ class Gathered:
         return {name: [each[name] for each in values] for name in values[0]}
 
     def _measures_of(self, belongs: Callable[[Record], bool]) -> dict[str, float]:
-        """Of the requests of a group."""
+        """The measures of a group's requests."""
         group = [(record, decision) for record, decision in self.records if belongs(record)]
         decisions = [each for _, each in group if each is not None and each.at >= self._begin]
         return measures_of([record for record, _ in group if record.sent >= self._begin], decisions)
@@ -245,7 +245,7 @@ class Gathered:
         return found
 
     def _by_verifier(self) -> dict[str, VerifierLoad]:
-        """What each did behind the burn-in."""
+        """The work of each verifier after the burn-in."""
         found: dict[str, VerifierLoad] = {}
         for before, sample, load in self._loads:
             if before.at >= self._begin:
@@ -253,7 +253,7 @@ class Gathered:
         return found
 
     def _joules(self) -> float:
-        """Of all devices, over the time behind the burn-in."""
+        """Energy of all devices after the burn-in, in joules."""
         return self._of_devices(self._configuration.prices.watts)
 
     def _price(self) -> float:
@@ -261,7 +261,7 @@ class Gathered:
         return self._of_devices(prices.per_hour) / 3600 + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
     def _of_devices(self, rates: Mapping[str, float]) -> float:
-        """What all devices take or cost. `rates`: of one device, a second, by kind.
+        """The sum over all devices of a rate. `rates`: of one device, a second, by kind.
 
         Verifiers count from the first sample on, as for their utilisation.
         """

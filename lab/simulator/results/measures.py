@@ -1,4 +1,4 @@
-"""What is measured, said once: columns of tables and files, objectives of a search and the docs are made from it."""
+"""The measures of a run: columns of tables and files, objectives of a search and the docs are made from them."""
 
 import math
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ class Estimate:
 
     @property
     def cut(self) -> bool:
-        """Whether the interval ends at what can be, and so is not even on both sides."""
+        """Whether the interval is cut at a possible bound, and so is asymmetric."""
         return self.half is not None and not self.least <= self.mean - self.half <= self.mean + self.half <= self.most
 
 
 def estimate(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> Estimate:
-    """The mean of what independent replications gave, with its interval by Student's t. Those without a value, not a
-    number, are left out.
+    """The mean over independent replications, with its interval by Student's t. Replications without a value (not a
+    number) are left out.
 
     `least`, `most`: between which all values lie.
     """
@@ -77,8 +77,7 @@ def _within(t: float, degrees: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunMeasure:
-    """A figure of a run, 0 or more. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure
-    of its own.
+    """A measure of a run, 0 or more. `statistic`: the statistic of a distribution, such as "p95"; "": a single value.
 
     Measures of one distribution have one `title`.
     """
@@ -97,32 +96,32 @@ class RunMeasure:
 
     @property
     def scale(self) -> float:
-        """By which values are multiplied in charts: shares are in percent there."""
+        """The factor for values in charts, which show shares in percent."""
         return 100.0 if self.unit == SHARE else 1.0
 
     @property
     def heading(self) -> str:
-        """Of its column or row."""
+        """The heading of its column or row."""
         return f"{self.words}, {self.unit}" if self.unit not in ("", SHARE) else self.words
 
     @property
     def caption(self) -> str:
-        """Of its chart."""
+        """The caption of its chart."""
         return f"{self.words}, %" if self.unit == SHARE else self.heading
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """The mean of what replications gave, with an interval that has nothing in it that cannot be."""
+        """The mean over replications, with an interval cut to possible values."""
         return estimate(values, 0.0, 1.0 if self.unit == SHARE else math.inf)
 
     def shown(self, value: float | None, signed: bool = False) -> str:
-        """A value of it without its unit; a share in percent. `signed`: with a plus, as a difference."""
+        """A value as text without unit; a share in percent. `signed`: with a plus, as a difference."""
         if value is None or math.isnan(value):
             return NOTHING
         text = f"{100 * value:.1f} %" if self.unit == SHARE else figure(value)
         return f"+{text}" if signed and value > 0 else text
 
-    def told(self, value: Estimate | None, signed: bool = False) -> str:
-        """A mean with half of its interval behind it, where it has one; with both ends, where they are not as far."""
+    def text(self, value: Estimate | None, signed: bool = False) -> str:
+        """A mean with half its interval, if it has one; with both ends, if the interval is asymmetric."""
         text = NOTHING if value is None else self.shown(value.mean, signed)
         if value is None or text == NOTHING or value.half is None:
             return text

@@ -39,7 +39,7 @@ def page(run: RunSummary) -> str:
 
 
 def _facts(run: RunSummary) -> Iterator[Markup]:
-    """What was run, in sentences."""
+    """Sentences about the run."""
     given = run.configuration
     kinds = given["devices"]["verifiers"], given["devices"]["drafters"]
     verifiers, drafters = (", ".join(f"{kind['count']} {kind['name']}" for kind in each) for each in kinds)
@@ -86,7 +86,7 @@ def _line(run: RunSummary, measure: RunMeasure) -> Markup | None:
 
 
 def _definitions() -> Markup:
-    """What each measure is."""
+    """The definitions of the measures."""
     return terms(
         (each.words, (each.meaning, tag("span", f" ({each.unit})", class_="soft") if each.unit else ""))
         for each in MEASURES.values()

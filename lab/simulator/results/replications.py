@@ -1,4 +1,4 @@
-"""Replications of configurations, in as many processes as are asked for: what comes of them is the same."""
+"""Runs replications of configurations in several processes. The results do not depend on their number."""
 
 import csv
 import gc
@@ -49,7 +49,7 @@ REQUESTS = ("replication", *_REQUEST, "kept_slo")  # the columns
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What came of one."""
+    """The results of one replication."""
 
     seed: int
     measures: Values
@@ -60,13 +60,13 @@ class Replication:
 
 
 def seed_of(configuration: Configuration, replication: int) -> int:
-    """The seed of a replication; the first is 0. Unlike replications have unlike seeds, and so have unlike `seed`s."""
+    """The seed of a replication, from 0. Different replications and different `seed`s have different seeds."""
     digest = hashlib.sha256(f"{configuration.seed}/{replication}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
 
 def simulate(configuration: Configuration, seed: int, observer: FleetObserver) -> None:
-    """Run a configuration once, for its simulated time. What is under way then is unfinished.
+    """Run a configuration once, for its simulated time. Requests under way then are unfinished.
 
     `seed`: all the chance. The workload and the texts are the same for equal seeds, whatever the fleet.
     `observer`: told of all requests and samples, those of the burn-in included.
@@ -145,7 +145,7 @@ def processes(jobs: int, do: Callable[[Configuration, int], T]) -> Iterator[Call
 
 
 def collect_seldom() -> None:
-    """Have this process spend less time on the search for cycles. Memory stays flat over simulated time.
+    """Make garbage collection rarer in this process. Memory stays flat over simulated time.
 
     What is there by now, modules for the most part, is never looked at again.
     """

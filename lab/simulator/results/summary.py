@@ -1,4 +1,4 @@
-"""A run as a whole: its configuration, its replications, what they are in the mean, and the tables of it."""
+"""The summary of a run: its configuration, its replications, their means, and its tables."""
 
 import json
 import math
@@ -41,7 +41,7 @@ class RunSummary:
         return len(self.replications) < int(self.configuration["replications"])
 
     def estimates(self) -> dict[str, Estimate]:
-        """Of the measures that have a value, in the order of MEASURES."""
+        """The estimates of measures that have a value, in the order of MEASURES."""
         found = {
             name: each.estimate([of.measures[name] for of in self.replications]) for name, each in MEASURES.items()
         }
@@ -71,7 +71,7 @@ class RunSummary:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no number that is none."""
+    """The value without NaN, which JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def times(run: RunSummary) -> Table:
     found = run.estimates()
     rows = []
     for name, (title, _) in DISTRIBUTED.items():
-        cells = [MEASURES[key].told(found.get(key)) for key in (f"{name}_{each}_ms" for each in PERCENTILES)]
+        cells = [MEASURES[key].text(found.get(key)) for key in (f"{name}_{each}_ms" for each in PERCENTILES)]
         if any(cell != NOTHING for cell in cells):
             rows.append((title, *cells))
     return Table(("ms", *PERCENTILES), tuple(rows))
@@ -94,7 +94,7 @@ def figures(run: RunSummary) -> Table:
     """A row for each other measure that has a value."""
     found = run.estimates()
     rows = (
-        (each.title, each.told(found[each.name]), "" if each.unit == SHARE else each.unit)
+        (each.title, each.text(found[each.name]), "" if each.unit == SHARE else each.unit)
         for each in MEASURES.values()
         if not each.statistic and each.name in found
     )
@@ -102,14 +102,14 @@ def figures(run: RunSummary) -> Table:
 
 
 def grouped(run: RunSummary, kind: str, heading: str) -> Table:
-    """A row for each tenant, kind of devices, or verifier; columns in which none has anything are left out."""
+    """A row for each tenant, kind of devices, or verifier, without empty columns."""
     groups = run.grouped(kind)
     measures = [
         MEASURES[name]
         for name in next(iter(groups.values()), {})
-        if any(MEASURES[name].told(each[name]) != NOTHING for each in groups.values())
+        if any(MEASURES[name].text(each[name]) != NOTHING for each in groups.values())
     ]
-    rows = ((name or "-", *(each.told(values[each.name]) for each in measures)) for name, values in groups.items())
+    rows = ((name or "-", *(each.text(values[each.name]) for each in measures)) for name, values in groups.items())
     return Table((heading, *(each.heading for each in measures)), tuple(rows))
 
 

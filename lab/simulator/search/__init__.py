@@ -1,1 +1,1 @@
-"""Answers what to buy: compares configurations that differ in some keys, and finds how much a fleet carries."""
+"""Compares configurations that differ in some keys, and finds the load that a fleet carries."""

@@ -1,4 +1,4 @@
-"""The most of a fleet's load, or the least of its verifiers, that keeps a promise: found by bisection. Pure."""
+"""Finds by bisection the greatest load, or the fewest verifiers, with which a fleet keeps its objective. Pure."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from lab.simulator.configuration.workload import ClosedArrivals, TraceArrivals
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
 from lab.simulator.search.comparison import ATTAINMENT, BadSearch, Changes, SearchCandidate, label, run, shown
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 from specpair.command_line.table import Table
 
 _SHOWN = [MEASURES[name] for name in (ATTAINMENT, "throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")]
@@ -19,7 +19,7 @@ _SHOWN = [MEASURES[name] for name in (ATTAINMENT, "throughput_tps", "ttft_p95_ms
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a count. `asked`: the share of requests that has to be within `slo`, above 0."""
+    """The result for a count. `asked`: the required share of requests within `slo`, above 0."""
 
     candidate: SearchCandidate  # its number is the count
     asked: float
@@ -35,21 +35,21 @@ class Trial:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise is kept in the mean; without a value it is not."""
+        """Whether the objective is kept in the mean; without a value, it is not."""
         return self.estimate(MEASURES[ATTAINMENT]).mean >= self.asked
 
     @property
     def state(self) -> str:
-        """`holds` or `breaks`; `within chance`, where the interval covers what is asked."""
+        """`holds` or `breaks`; `within chance` if the interval covers the required share."""
         found = self.estimate(MEASURES[ATTAINMENT])
         surely = all(end is not None and (end >= self.asked) is self.holds for end in (found.low, found.high))
         return f"{'holds' if self.holds else 'breaks'}{'' if surely else ', within chance'}"
 
     @property
     def figures(self) -> str:
-        """What it has of the promise."""
+        """The measured attainment, as text."""
         measure = MEASURES[ATTAINMENT]
-        told, asked = measure.told(self.estimate(measure)), measure.shown(self.asked)
+        told, asked = measure.text(self.estimate(measure)), measure.shown(self.asked)
         return f"{measure.words} {told}, at least {asked} is asked"
 
 
@@ -99,7 +99,7 @@ class Capacity:
                 outside = middle
 
     def holds(self, count: int) -> bool:
-        """Try a count. Returns whether it keeps the promise in the mean."""
+        """Try a count. Returns whether it keeps the objective in the mean."""
         candidate = self.made(count)
         run([candidate], self.replications, self.evaluate)
         trial = self.trials[count] = Trial(candidate, self.asked)
@@ -109,7 +109,7 @@ class Capacity:
     # The answer.
 
     def sentences(self, ended: bool = True) -> Iterator[str]:
-        """How much holds, and what breaks beyond it. `ended`: False if it was interrupted."""
+        """The result in sentences: the counts that hold and break. `ended`: False if the search was interrupted."""
         size = self.size
         by_ease = sorted(self.trials, reverse=size.wanted == "least")  # counts, the easiest first
         held = [at for at, count in enumerate(by_ease) if self.trials[count].holds]
@@ -118,11 +118,11 @@ class Capacity:
             trial = self.trials[by_ease[inside]]
             others = {key: value for key, value in trial.candidate.choice.items() if key != size.name}
             which = f"{size.shown(by_ease[inside])}{f' ({label(others)})' if others else ''}"
-            yield f"The {size.wanted} that keeps the promise: {which}: {_told(trial)}."
+            yield f"The {size.wanted} that keeps the promise: {which}: {_line(trial)}."
         else:
             yield "No count that was tried keeps the promise."
         if beyond := by_ease[inside + 1 :]:
-            yield f"What breaks it: {size.shown(beyond[0])}: {_told(self.trials[beyond[0]])}."
+            yield f"What breaks it: {size.shown(beyond[0])}: {_line(self.trials[beyond[0]])}."
         elif size.wanted == "least":
             yield f"{size.shown(size.floor)} is the least that there can be."
         elif ended:
@@ -136,13 +136,13 @@ class Capacity:
         choices = [{self.size.name: each.candidate.number, **each.candidate.choice} for each in trials]
         measures = [each for each in _SHOWN if any(math.isfinite(of.estimate(each).mean) for of in trials)]
         rows = (
-            (*map(shown, choice.values()), *(measure.told(each.estimate(measure)) for measure in measures), each.state)
+            (*map(shown, choice.values()), *(measure.text(each.estimate(measure)) for measure in measures), each.state)
             for choice, each in zip(choices, trials, strict=True)
         )
         return Table((*choices[0], *(each.heading for each in measures), "promise"), tuple(rows))
 
 
-def _told(trial: Trial) -> str:
+def _line(trial: Trial) -> str:
     doubt = ". That is within chance: give more --replications" if "chance" in trial.state else ""
     return f"{trial.figures}{doubt}"
 
@@ -158,7 +158,7 @@ _EXAMPLES = "devices.drafters.laptop.count, devices.verifiers.big.count, workloa
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is counted. `name`: a key of the file, or DRAFTERS. `start`: the count that the file has.
+    """The counted quantity. `name`: a key of the file, or DRAFTERS. `start`: the count in the file.
 
     `wanted`: the most that holds, or the least.
     `changes`: the keys of a file with a count. The key itself is the first, if it is one.
@@ -178,7 +178,7 @@ class Size:
 
 
 def size_of(configuration: Configuration, key: str | None = None) -> Size:
-    """What to count: the drafters of all kinds, or else the load where there are none; or a key of the file.
+    """The quantity to count: a key of the file, or the drafters of all kinds; without drafters, the load.
 
     With the drafters the load grows: each brings the same share of it.
 
@@ -222,7 +222,7 @@ def apportioned(count: int, weights: Sequence[int]) -> list[int]:
 
 
 def _load_key(configuration: Configuration) -> str:
-    """The key that says how much users ask for."""
+    """The key of the users' load."""
     match configuration.workload:
         case ClosedArrivals():
             return "workload.users"
@@ -232,7 +232,7 @@ def _load_key(configuration: Configuration) -> str:
 
 
 def _load(configuration: Configuration, times: float) -> Changes:
-    """The load of so many times the devices."""
+    """The load for a multiple of the devices."""
     key = _load_key(configuration)
     value = getattr(configuration.workload, key.removeprefix("workload."))
     return {key: max(round(times * value), 1) if isinstance(value, int) else _rounded(times * value)}
@@ -243,7 +243,7 @@ def _rounded(value: float) -> float:
 
 
 def _value(configuration: Configuration, key: str, parts: Sequence[str]) -> Any:
-    """What a file has, or its default, at the path of a key. Raises BadSearch if there is no such key."""
+    """The value of a file, or its default, at the path of a key. Raises BadSearch if there is no such key."""
     node: Any = configuration.model_dump(mode="json")
     for part in parts:
         known: dict[str, Any] = node if isinstance(node, dict) else {}

@@ -1,4 +1,4 @@
-"""The candidates of a search, all combinations of the values that keys may have, and what came of them.
+"""The candidates of a search, all combinations of the values of keys, and their results.
 
 Pure but for files that keys name.
 """
@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, ValidationError
 
-from lab.given_files import Loader, first_mistake, keys_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import Keys, Share
 from lab.simulator.configuration.reading import BadConfiguration, read
 from lab.simulator.results.measures import MEASURES, Estimate, RunMeasure, estimate
 from lab.simulator.results.replications import EvaluateAll, Values
-from specpair.command_line.given_values import advice
+from lab.user_files import Loader, first_mistake, keys_of
+from specpair.command_line.setting_values import advice
 from specpair.command_line.table import Table, harmless
 
 ATTAINMENT = "slo_attainment"
@@ -29,7 +29,7 @@ Changes = dict[str, Any]  # values by the paths of their keys
 
 
 class BadSearch(ValueError):
-    """A search cannot be made. The message says why, and what to do."""
+    """A search cannot run. The message has the reason and the remedy."""
 
 
 class SearchKeys(Keys):
@@ -60,12 +60,12 @@ class SearchKeys(Keys):
         return [dict(zip(varied, each, strict=True)) for each in itertools.product(*varied.values())]
 
     def changes(self, choice: Mapping[str, Any]) -> Changes:
-        """The values of keys that a combination stands for."""
+        """The values of the keys in a combination."""
         own = {key: value for key, value in choice.items() if key != VARIANT}
         return (self.variants[choice[VARIANT]] if self.variants else {}) | own
 
     def goals(self) -> list[RunMeasure]:
-        """The objectives. Raises BadSearch for a name of no measure, or of one that is neither better more nor less."""
+        """The objectives. Raises BadSearch for an unknown measure, or a measure without a better direction."""
         if not self.objectives:
             raise BadSearch("objectives: name at least one measure")
         aims = [each.name for each in MEASURES.values() if each.better]
@@ -92,7 +92,7 @@ class SearchCandidate:
     replications: list[Values] = field(default_factory=list)
 
     def values(self, name: str) -> list[float]:
-        """Of a measure, by replication; not a number: it has none."""
+        """The values of a measure, by replication; not a number: no value."""
         return [each[name] for each in self.replications]
 
     def estimate(self, name: str) -> Estimate:
@@ -130,7 +130,7 @@ def label(choice: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in a file, on one line."""
+    """A value as written in a file, on one line."""
     return str(yaml.safe_dump(value, default_flow_style=True, width=10_000)).removesuffix("\n").removesuffix("\n...")
 
 
@@ -160,7 +160,7 @@ def checked(given: dict[str, Any], where: str) -> SearchKeys:
 
 
 def run(several: Sequence[SearchCandidate], replications: int, evaluate: EvaluateAll) -> None:
-    """Let candidates have so many replications.
+    """Run candidates until each has the given number of replications.
 
     All have one before any has the next, so if it ends early, what came of them by then can be compared.
     """
@@ -171,7 +171,7 @@ def run(several: Sequence[SearchCandidate], replications: int, evaluate: Evaluat
 
 
 class Comparison:
-    """What came of candidates, each compared with the best in each objective.
+    """The results of candidates, each compared with the best in each objective.
 
     The best is that of those that have values in all replications and keep the `attainment`, by the means.
     """
@@ -191,7 +191,7 @@ class Comparison:
         }
 
     def table(self) -> Table:
-        """A line for each candidate: its number, what it is, means with their 95 % intervals, replications.
+        """A line for each candidate: number, label, means with their 95 % intervals, replications.
 
         Behind each objective is what a candidate has more of it than the best, paired. The best in the first objective
         stands first, and those that do not keep the attainment last.
@@ -200,9 +200,9 @@ class Comparison:
 
         def cells(candidate: SearchCandidate) -> Iterator[str]:
             for measure in self._measures:
-                yield measure.told(candidate.estimate(measure.name))
+                yield measure.text(candidate.estimate(measure.name))
                 if measure in self._best:
-                    yield measure.told(self.from_best(candidate, measure), signed=True)
+                    yield measure.text(self.from_best(candidate, measure), signed=True)
 
         ordered = sorted(self._candidates, key=lambda each: (not self._is_within(each), _worth(each, first)))
         rows = (
@@ -243,5 +243,5 @@ class Comparison:
 
 
 def _worth(candidate: SearchCandidate, objective: RunMeasure) -> float:
-    """Its mean of an objective, less if it is better."""
+    """A candidate's mean of an objective, signed so that less is better."""
     return (-1 if objective.better == "more" else 1) * candidate.estimate(objective.name).mean

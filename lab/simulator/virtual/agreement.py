@@ -16,15 +16,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from lab.given_files import first_mistake, text_of
-from specpair.command_line.given_values import advice
+from lab.user_files import first_mistake, text_of
+from specpair.command_line.setting_values import advice
 
 ANY = ""  # the kind of a text of which nothing is known
 _LEAST = 30  # outcomes that a position of a profile must have; from the first with fewer on, they count together
 
 
 class BadProfile(ValueError):
-    """A file is no profile, or no profile is called so. The message names it and says what to do."""
+    """A file is no profile, or no profile has this name. The message names it and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Agreement:
     kinds: Mapping[str, Sequence[float]]
 
     def chance(self, position: int, kind: str = ANY) -> float:
-        """The chance, 0 to 1, of draft token `position`; the first is 0. For a kind that it knows nothing of, that of
-        all kinds together."""
+        """The chance, 0 to 1, of draft token `position`; the first is 0. For an unknown kind, the chance over all
+        kinds."""
         chances = self.kinds.get(kind) or self.kinds[ANY]
         return chances[min(position, len(chances) - 1)]
 
 
 def stated(*chances: float) -> Agreement:
-    """The same chances by position for all texts. Raises ValueError unless there is one, and all are from 0 to 1."""
+    """The same chances by position for all texts. Raises ValueError for no chances, or one outside 0 to 1."""
     if not chances or not all(0.0 <= each <= 1.0 for each in chances):
         raise ValueError(f"a law of agreement is one or more chances from 0 to 1, got {list(chances)}")
     return Agreement({ANY: chances})
@@ -66,7 +66,7 @@ class Counts(BaseModel):
 
 
 class ProfileFile(BaseModel):
-    """A profile as its file has it."""
+    """The model of a profile's file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Draft models in virtual time: the engine of a device or of a server, and a drafter that has to read the text.
+"""Draft models in virtual time: the engine of a device or of a server, and a drafter that must read the text.
 
 The engine shares passes as `specpair.drafters.shared_engine` does. A call that finds it idle runs at once, alone. Calls
 that come while a pass runs wait for its end, and then run together in one pass, as many as fit, in order of arrival.
@@ -69,7 +69,7 @@ class DraftEngine:
         self._kept: OrderedDict[str, int] = OrderedDict()  # tokens that free slots hold, the oldest text first
 
     def run(self, batch: Sequence[SequencePass], then: Callable[[], object]) -> None:
-        """Run `batch` in a pass, perhaps with other calls, and call `then` when that is over."""
+        """Run `batch` in a pass, perhaps with other calls, and call `then` when the pass is over."""
         self._waiting.append(_DraftCall(batch, then))
         if not self._runs:
             self._lead()
@@ -116,7 +116,7 @@ class DraftEngine:
         return self._kept.pop(name, 0)
 
     def keep(self, name: str, tokens: int) -> None:
-        """Keep `tokens` tokens of the text `name`, which is over for now; what was kept longest is forgotten."""
+        """Keep `tokens` tokens of the text `name`, which is over for now, and forget the oldest text."""
         self._kept[name] = tokens
         if len(self._kept) > self._slots:
             self._kept.popitem(last=False)
@@ -124,7 +124,7 @@ class DraftEngine:
 
 @dataclass(slots=True)
 class Learnt:
-    """What a device, or a server that drafts, keeps from text to text. `engine`: None where nothing drafts."""
+    """The state that a device or a drafting server keeps from text to text. `engine`: None without drafting."""
 
     engine: DraftEngine | None = None
     experience: Experience = field(default_factory=Experience)

@@ -32,7 +32,7 @@ from verifier_server.sessions import Session
 
 @dataclass(slots=True)
 class Course:
-    """What happened while a text was written. Times in seconds; the other numbers are counts."""
+    """The record of a written text. Times in seconds; the other numbers are counts."""
 
     opened: float = 0.0  # when its first token was known
     times: list[float] = field(default_factory=list)  # when each token behind the first was known
@@ -196,7 +196,7 @@ class VirtualDrafter(Executor):
             self._decide(acted=True)
 
     def _decide(self, *, acted: bool) -> None:
-        """Have the reactor decide, and set a timer for the next time, in place of the last one."""
+        """Have the reactor decide, and reset the timer for its next decision."""
         assert self._reactor is not None
         wake = self._reactor.run_due(self, acted=acted)
         if wake is not None and wake != self._wake:

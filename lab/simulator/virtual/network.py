@@ -1,4 +1,4 @@
-"""A link in virtual time: how many bytes messages have, when one arrives, what carries those of a text. In seconds."""
+"""A link in virtual time: the sizes of messages, their arrival times, the wire of a text. Times in seconds."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class MessageSize(NamedTuple):
     more: int = 0
 
     def of(self, tokens: int, digits: int = DIGITS) -> float:
-        """Of a message with so many tokens, whose ids have a number of `digits`."""
+        """The bytes of a message with these tokens, whose ids have `digits` digits."""
         return float(self.empty + tokens * (self.ids * (digits + 1) + self.more))
 
 
@@ -65,7 +65,7 @@ class Network:
 
     @property
     def even(self) -> bool:
-        """Whether all messages take equally long, but for their bytes."""
+        """Whether all messages take equally long, apart from their bytes."""
         return not (self.jitter or self.loss or self.outages)
 
 

@@ -1,4 +1,4 @@
-"""Server-side drafting in virtual time: the rounds that ship, with the draft engine and the verifier of one server."""
+"""Server-side drafting in virtual time: the shipped rounds, with the draft engine and the verifier of one server."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ class VirtualRounds:
     # Its rounds.
 
     def _soon(self) -> None:
-        """Look once what happens at this moment has happened."""
+        """Call `_look` after all events of this moment."""
         self._clock.at(self._clock.now, self._look)
 
     def _look(self) -> None:

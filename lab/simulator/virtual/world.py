@@ -1,4 +1,4 @@
-"""Verifiers in virtual time: their decisions are the real ones; time, network and costs are modelled.
+"""Verifiers in virtual time: the real scheduler decides; time, network and costs are modelled.
 
 The scheduler, the sessions and the acceptance of drafts are those of the verifier that ships. A pass takes the time of
 a cost model, messages take the time of a modelled link, and the clock jumps from event to event. The time that the
@@ -44,11 +44,11 @@ class EventLoop:
                 self.look()
 
     def look(self) -> None:
-        """See to what is due."""
+        """Begin the work that is due."""
 
 
 class Verifier:
-    """A verifier on an event loop. Who submits a request, or forgets a session, calls `look` afterwards."""
+    """A verifier on an event loop. The caller that submits a request, or forgets a session, calls `look` afterwards."""
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class World(EventLoop):
         self._verifier.look()
 
     def give_up(self, error: SpecPairError) -> None:
-        """Raise the error: who runs a world alone has a verifier that keeps up."""
+        """Raise the error: in a world alone, the verifier must keep up."""
         raise error
 
 
 class Submits(Protocol):
-    """What a drafter needs of a scheduler."""
+    """The scheduler's interface for a drafter."""
 
     @property
     def max_drafts(self) -> int: ...
@@ -144,7 +144,7 @@ class Submits(Protocol):
 
 
 class ReachableVerifier(Protocol):
-    """Where a drafter is: at a clock, and at a verifier that it reaches. A `World` is one."""
+    """A drafter's environment: a clock, and a reachable verifier. A `World` is one."""
 
     @property
     def now(self) -> float: ...

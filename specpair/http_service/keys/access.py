@@ -89,9 +89,9 @@ class KeyStore:
         try:
             self._keys = self._single + key_file.read(self._file)
         except KeyFileError as error:
-            _log.error("the keys stay as they were: %s", error)
+            _log.error("the keys are unchanged: %s", error)
         else:
-            _log.info("the keys were read again: %d", len(self._keys))
+            _log.info("keys reloaded: %d", len(self._keys))
 
 
 def _stamp(file: Path) -> Stamp | None:

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from specpair.fairness import ReleaseRate
 from specpair.http_service.keys.access import Access, Caller, KeyStore, ServiceNames
 from specpair.http_service.keys.key_file import KeyFileError, KeyLimits

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specpair.command_line.given_values import SettingsError, home
 from specpair.command_line.parser import OneOf, Parser, Switch
+from specpair.command_line.setting_values import SettingsError, home
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import (
     BadKeyEntry,

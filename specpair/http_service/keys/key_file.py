@@ -22,7 +22,7 @@ from math import nextafter
 from pathlib import Path
 from typing import Any, TextIO
 
-from specpair.command_line.given_values import advice
+from specpair.command_line.setting_values import advice
 
 PREFIX = "sp-"  # of the keys made here, so that people and secret scanners recognise them
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

@@ -160,7 +160,7 @@ class Supervisor:
                 sending.setblocking(False)
                 sending.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            _log.debug("systemd could not be told %s: %s", lines, error)
+            _log.debug("cannot notify systemd of %s: %s", lines, error)
 
     def start(self) -> None:
         """Notify systemd regularly that the service works, until the event loop or `works` shows that it does not."""
@@ -177,7 +177,7 @@ class Supervisor:
             if works:
                 self.tell("WATCHDOG=1")
             elif worked:
-                _log.error("no progress for %g s: systemd is told no more that this service works", self._silence)
+                _log.error("no progress for %g s: notifications to systemd stop", self._silence)
                 self.tell("STATUS=hangs")
             worked = works
             await asyncio.sleep(self._silence / 2)

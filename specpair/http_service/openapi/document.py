@@ -80,7 +80,7 @@ def _of_type(field: Json, schemas: dict[str, Json]) -> str:
     return str(schemas[field["$ref"].removeprefix(PREFIX)]["description"])
 
 
-def given(field: str, kind: str, **more: object) -> Json:
+def requires(field: str, kind: str, **more: object) -> Json:
     """A schema that requires `field`, with a value of the type `kind` that satisfies `more`."""
     return {"required": [field], "properties": {field: {"type": kind, **more}}}
 

@@ -104,7 +104,7 @@ class EventFeed(Generic[T]):
         """While the block runs, `reader` gets the events. Raises Overloaded beyond `MOST_READERS`."""
         with self._readers_lock:
             if len(self._readers) >= MOST_READERS:
-                raise Overloaded(f"{MOST_READERS} pages listen already: close one", retry_after=10)
+                raise Overloaded(f"{MOST_READERS} pages listen already: close a page", retry_after=10)
             self._readers = (*self._readers, reader)
             if self._closed:
                 reader.close()

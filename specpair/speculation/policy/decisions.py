@@ -111,7 +111,7 @@ class SendPolicy:
         if count <= plan.skip:
             return path[:count]
         path = path[:count]
-        beside = [] if self.must_be_sure else self._branches.beside(path, chances, plan.skip)
+        beside = [] if self.must_be_sure else self._branches.worthwhile(path, chances, plan.skip)
         return path + [each.node for each in beside[: max(0, self._state.room - count)]]
 
 

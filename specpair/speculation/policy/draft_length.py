@@ -125,7 +125,7 @@ class DraftLength:
         count = worth_sending(self._latencies, chances, since, self.reach, price, forced(path))
         return max(count, *(at for at, node in enumerate(path, 1) if always_send and node.probs), 0)
 
-    def beside(self, gains: Sequence[float], fresh: int, given: float) -> int:
+    def side_count(self, gains: Sequence[float], fresh: int, given: float) -> int:
         """The number of draft tokens beside a path to send.
 
         `gains`: chance of each that the text passes through it, the greatest first.

@@ -50,10 +50,10 @@ class BranchPolicy:
         """Decide anew whether branches pay."""
         if self.width:
             runner_up = (1.0 - self.text.typical) * self.text.acceptance.runners_up.shares[0]
-            worth = self.length.beside([runner_up], max(1, self.length.best), 1.0) > 0
+            worth = self.length.side_count([runner_up], max(1, self.length.best), 1.0) > 0
             self.pay = worth and self.latencies.wider <= _WIDER
 
-    def beside(self, path: Sequence[TreeNode], chances: Sequence[float], skip: int) -> list[SideNode]:
+    def worthwhile(self, path: Sequence[TreeNode], chances: Sequence[float], skip: int) -> list[SideNode]:
         """The nodes beside a path that are worth sending with it, each behind its parent, and those that they follow.
 
         Arguments as for `side_nodes`.
@@ -70,7 +70,7 @@ class BranchPolicy:
         chosen: set[int] = set()
         for group in groups.values():
             fresh = path[skip:] if group[0].behind is end else []
-            count = self.length.beside([each.chance for each in group], len(fresh), group[0].given)
+            count = self.length.side_count([each.chance for each in group], len(fresh), group[0].given)
             chosen.update(id(each.node) for each in self._taken(fresh, group[:count]))
         nodes: list[SideNode] = []
         for each in reversed(found):
@@ -90,7 +90,7 @@ class BranchPolicy:
         if not self.pay:
             return chances
         made, levels = len(main), list(chances)
-        for each in self.beside(main, chances[: made + 1], skip):
+        for each in self.worthwhile(main, chances[: made + 1], skip):
             if skip < each.level <= made:
                 levels[each.level] += each.chance
         law = tree_levels(self.text.typical, self.text.acceptance.runners_up.shares, self.width, MAX_AUTO + 1)

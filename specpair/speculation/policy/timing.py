@@ -54,7 +54,7 @@ class Curve:
 
     def at(self, count: int) -> float:
         """Seconds of a pass with `count` draft tokens; 0.0 before the first sample."""
-        line = self._line.at(self._place(count))
+        line = self._line.at(self._position(count))
         mean = self._means.get(count)
         if mean is None:
             return line
@@ -64,12 +64,12 @@ class Curve:
         """Take in one sample; a spike (a network's hiccup, say) counts as three times the expected time."""
         known = self.at(count)
         usual = min(seconds, _SPIKE * known) if known else seconds
-        self._line.learn(self._place(count), usual)
+        self._line.learn(self._position(count), usual)
         for mean in self._means.values():  # times drift for all counts, not only for this one
             mean.fade(0.98)
         self._means.setdefault(count, Mean(0.9)).learn(usual)
 
-    def _place(self, count: int) -> float:
+    def _position(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)
 
 
@@ -132,10 +132,10 @@ class LatencyModel:
         """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them, those that many
         sessions share included.
         """
-        self._told = CostByWidth.of(pass_times)
-        self._verify, self._reported = Curve(self._told[:NARROW]), Curve(self._told[:NARROW])
-        if self._told:  # used until a pass was measured
-            self._reported.learn(0, self._told[0])
+        self._stated = CostByWidth.of(pass_times)
+        self._verify, self._reported = Curve(self._stated[:NARROW]), Curve(self._stated[:NARROW])
+        if self._stated:  # used until a pass was measured
+            self._reported.learn(0, self._stated[0])
         self._measured, self._wider_before = False, 0.0
         self._error = Mean(0.9)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
@@ -234,7 +234,7 @@ class LatencyModel:
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
         sessions, usual = self._sessions.value, self._judged.value
         width = self._width.value or sessions * (1.0 + usual)
-        more = self._told.at(width + sessions * (drafts - usual)) - self._told.at(width)
+        more = self._stated.at(width + sessions * (drafts - usual)) - self._stated.at(width)
         return max(0.1 * self.verify(0), self.verify(round(usual)) + more)
 
     def drafted(self, branches: int, seconds: float) -> None:

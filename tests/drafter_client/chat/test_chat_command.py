@@ -69,7 +69,7 @@ def test_the_first_error_ends_a_chat_without_a_terminal(chat: Chatting, tmp_path
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     for line, error in [
-        ("/retry", "nothing was asked yet"),
+        ("/retry", "no question was asked yet"),
         ("/mode fused", "/mode fused: this pair does not offer it now, choose one of auto, remote, target"),
         ("/mode quick", "/mode quick: there is no such mode, choose one of auto, remote, target"),
         (f"/save {other}", f"{other} is not JSON"),

@@ -41,7 +41,7 @@ def test_an_unanswered_question_is_replaced_by_the_next() -> None:
 
 def test_the_last_question_is_asked_again_without_its_answer() -> None:
     assert _contents(TALK.asked_again()) == ["a?", "A", "b?"] == _contents(TALK.asked_again().asked_again())
-    with pytest.raises(BadChat, match="nothing was asked yet"):
+    with pytest.raises(BadChat, match="no question was asked yet"):
         Dialogue("be brief").asked_again()
 
 
@@ -68,10 +68,10 @@ def test_what_is_saved_is_loaded(tmp_path_factory: pytest.TempPathFactory, said:
         ('[{"role": "tool", "content": "x"}]', 'message 1: the role must be system, user or assistant, got "tool"'),
         ('[{"role": "user", "content": ["x"]}]', "message 1: the content must be text"),
         ('[{"role": "user", "content": "\\ud800"}]', "message 1: the content must be text"),
-        ('[{"role": "assistant", "content": "x"}]', "message 1 is of the assistant, there must be one of the user"),
+        ('[{"role": "assistant", "content": "x"}]', "message 1 has the role assistant, expected user"),
         (
             '[{"role": "developer", "content": ""}, {"role": "user", "content": ""}, {"role": "user", "content": ""}]',
-            "message 3 is of the user, there must be one of the assistant",
+            "message 3 has the role user, expected assistant",
         ),
         (b"\xff", "is not UTF-8 text"),
         (None, "cannot be read: No such file"),
@@ -110,7 +110,7 @@ def test_commands_are_read_with_what_stands_behind_them() -> None:
         ("/", "no command / (for text, put a space before it); choose one of /stats, /save, /load, "),
         ("/\x1b[2J", r"no command /\x1b[2J"),
         ("/save", "/save FILE: the FILE is missing"),
-        ("/quit now", "/quit takes nothing behind it, got 'now'"),
+        ("/quit now", "/quit takes no argument, got 'now'"),
     ],
 )
 def test_a_bad_command_says_what_there_is(line: str, error: str) -> None:

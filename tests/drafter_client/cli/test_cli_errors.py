@@ -211,7 +211,7 @@ def test_a_prompt_without_tokens_is_empty(
         monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: blind)
         flags = ["solo", *flags] if command == "solo" else [*flags, "--verifier", verifier.url, *TOY]
     ran = drafter(*flags)
-    complaint = "the prompt is empty, as the model reads it: give at least one character that is no space"
+    complaint = "the model reads the prompt as empty: give at least one character that is no space"
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
 
 

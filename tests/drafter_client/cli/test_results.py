@@ -147,7 +147,7 @@ def _prompts_with(**changes: Any) -> list[FilePrompt]:
             'the prompt of prompt 2 was "b" and is "b!"',
         ),
         ([replace(each, id=None) for each in PROMPTS], MODELS, 'the id of prompt 2 was "w" and is null'),
-        (PROMPTS[:1], MODELS, "a prompt 2, and there are 1 now"),
+        (PROMPTS[:1], MODELS, "prompt 2 of a file that now has 1"),
     ],
     ids=["tokens", "seed and mode", "target", "chat", "prompt", "id", "fewer"],
 )

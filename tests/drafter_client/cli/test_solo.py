@@ -69,7 +69,7 @@ def test_one_model_alone_answers_chats_and_stops(drafter: Command, monkeypatch: 
 
 
 def test_chats_need_a_template_and_a_system_message_a_chat(drafter: Command) -> None:
-    assert "the target model has no chat template: leave --chat away" in drafter(*ALONE, *TEXT, "--chat").err
+    assert "the target model has no chat template: leave --chat out" in drafter(*ALONE, *TEXT, "--chat").err
     assert "--system is a message of a chat: add --chat" in drafter(*ALONE, *TEXT, "--system", "x").err
     assert "no 'Why'; choose one of target, draft, server, a prompt follows --prompt" in drafter("solo", "Why").err
 

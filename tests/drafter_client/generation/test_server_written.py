@@ -103,7 +103,7 @@ def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "open", OPEN), (0.1, "tokens", SOME)]
     stats = _read(Streaming([*events, (0.1, "end", END | {"token_ids": [7, 8, 5]})]), known=[7, 8])
     assert stats.token_ids == [5]
-    with pytest.raises(BadReply, match="token_ids is not what was streamed"):
+    with pytest.raises(BadReply, match="token_ids differs from the streamed tokens"):
         _read(Streaming([*events, (0.1, "end", END | {"token_ids": [5]})]), known=[7, 8])
 
 

@@ -70,21 +70,21 @@ LIES: list[tuple[str, str, Any, str]] = [  # values that no verifier sends, and 
     ("/model", "model", SURROGATE, "the response is not JSON"),
     ("/model", "vocabulary.size", "a", r"vocabulary\.size should "),
     *(
-        ("/model", f"vocabulary.{name}", value, "vocabulary is said to have 258 ids, and names others")
+        ("/model", f"vocabulary.{name}", value, "vocabulary has 258 ids, but names others")
         for name, value in [("below", 259), ("begin", 258), ("ends", [258]), ("ends", [-1])]
     ),
     ("/vocabulary", "pieces", ["\u20ac"], r"pieces\.0 should "),
-    ("/vocabulary", "pieces", [], "kinds is not one digit for each of the pieces"),
+    ("/vocabulary", "pieces", [], "kinds must be one digit for each piece"),
     ("/vocabulary", "kinds", "3" * 258, "kinds should "),
-    ("/vocabulary", "kinds", "0", "kinds is not one digit for each of the pieces"),
+    ("/vocabulary", "kinds", "0", "kinds must be one digit for each piece"),
     *(("/tokenize", "token_ids", value, r"token_ids(\.0)? should ") for value in NOT_IDS),
-    ("/tokenize", "token_ids", [65, 258], "token_ids holds 258, and the vocabulary has 258 ids"),
-    ("/prefill", "prompt_ids", PROMPT[1:], "prompt_ids is not what was sent"),
+    ("/tokenize", "token_ids", [65, 258], "token_ids holds 258, but the vocabulary has 258 ids"),
+    ("/prefill", "prompt_ids", PROMPT[1:], "prompt_ids differs from the request"),
     ("/prefill", "tokens", [], "tokens is empty"),
-    ("/prefill", "position", 1, f"position is 1 where {len(PROMPT)} is due"),
+    ("/prefill", "position", 1, f"position is 1, expected {len(PROMPT)}"),
     ("/prefill", "sampling.strategy", "guessing", r"sampling\.strategy should "),
-    ("/verify", "tokens", [], "tokens is empty, and the text has not ended"),
-    ("/verify", "position", 9, "position is 9 where 10 is due"),
+    ("/verify", "tokens", [], "tokens is empty, but the text has not ended"),
+    ("/verify", "position", 9, "position is 9, expected 10"),
     *(("/verify", "judged", value, "judged should ") for value in NOT_COUNTS),
     *((("/verify", name, 3, f"{name} is 3, not 0 to 2")) for name in ("accepted_prefix_len", "judged", "unjudged")),
     ("/verify", "decisions", [DECISION, {**DECISION, "verdict": "maybe"}], r"decisions\.1\.verdict should "),
@@ -163,7 +163,7 @@ def test_a_verify_after_the_end_may_have_no_tokens() -> None:
 def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
     """Else fingerprints over different numbers of ids would be compared."""
     padded = _altered("/model", "vocabulary.size", 300)
-    with pytest.raises(BadReply, match=r"/model\?below=200: vocabulary\.below is 258 where 200 is due"):
+    with pytest.raises(BadReply, match=r"/model\?below=200: vocabulary\.below is 258, expected 200"):
         check_vocabulary(_client(padded), _Small(), "draft")
 
 
@@ -184,13 +184,13 @@ def _end(total: Any, reason: Any) -> tuple[str, Any]:
 
 
 STREAMS = [
-    ([_pushed(100, [65])], "position is 100 where 10 is due"),
-    ([_pushed(10, [65, 66]), _pushed(11, [66])], "position is 11 where 12 is due"),
+    ([_pushed(100, [65])], "position is 100, expected 10"),
+    ([_pushed(10, [65, 66]), _pushed(11, [66])], "position is 11, expected 12"),
     ([_pushed(10, [])], "tokens is empty"),
     ([_pushed(10, ["a"])], r"tokens\.0 should "),
     ([_pushed(10, [65], sources="q")], "sources "),
     ([_pushed(10, [65], own=None)], "own should be a valid boolean"),
-    ([_pushed(10, [65]), _end(100, "length")], "total_tokens is 100 where 11 is due"),
+    ([_pushed(10, [65]), _end(100, "length")], "total_tokens is 100, expected 11"),
     ([_end(10, "banana")], "finish_reason should be 'stop' or 'length'"),
     ([("tokens", [])], "the response should be an object"),
 ]
@@ -220,10 +220,10 @@ def _response(tokens: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        ([], "/verify: tokens is empty, and the text has not ended"),
-        ([5], f"/verify: the text has {len(PROMPT) + 7} tokens, at most {len(PROMPT) + 6} were asked for"),
-        ([5] * 5000, f"/verify: the text has {len(PROMPT) + 5001} tokens, at most {len(PROMPT) + 6} were asked for"),
-        ([5, 258], "/verify: a token is 258, and the vocabulary has 258 ids"),
+        ([], "/verify: tokens is empty, but the text has not ended"),
+        ([5], f"/verify: the text has {len(PROMPT) + 7} tokens, at most {len(PROMPT) + 6} were requested"),
+        ([5] * 5000, f"/verify: the text has {len(PROMPT) + 5001} tokens, at most {len(PROMPT) + 6} were requested"),
+        ([5, 258], "/verify: a token is 258, but the vocabulary has 258 ids"),
     ],
 )
 def test_a_text_that_exceeds_its_bounds_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
@@ -269,14 +269,14 @@ def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     orders: list[list[int | None]] = [[0], [1, 0], [0, 1, 1], [0, None], []]
     for order in orders:
         decisions = [None if at is None else (on_65, on_66)[at] for at in order]
-        with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
+        with pytest.raises(BadReply, match=r"^http://v/verify: decisions are of other tokens: is it a verifier\?$"):
             BOUNDS.details("/verify", [65, 66], TokenDetails(split("ab"), decisions))
         logprobs = [None if at is None else (of_65, of_66)[at] for at in order]
-        with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are not on the tokens: is it a verifier\?$"):
+        with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are of other tokens: is it a verifier\?$"):
             BOUNDS.details("/verify", [65, 66], TokenDetails(split("ab"), None, logprobs))
-    with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):
+    with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, but were requested: is it"):
         replace(BOUNDS, spec=TextSpec(explain=True)).details("/verify", [65], TokenDetails(split("b")))
-    with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, and were asked for: is it"):
+    with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, but were requested: is it"):
         # 0: of no other token, but of the committed one
         replace(BOUNDS, spec=TextSpec(logprobs=0)).details("/verify", [65], TokenDetails(split("b"), [on_65]))
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
-from drafter_client.display.progress import said_of_loading, say_outage
+from drafter_client.display.progress import say_outage, verifier_loading
 from drafter_client.generation.events import Resumed
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
@@ -167,7 +167,7 @@ def test_waits_are_logged_and_not_shown(capsys: pytest.CaptureFixture[str]) -> N
     say = say_outage(lines.append)
     for outage in (Outage(0.0, 9.0, "nothing answers"), Outage(1.0, 9.0, ""), Outage(2.0, 9.0, "", over=True)):
         say(outage)
-    with said_of_loading(lines.append) as loading:
+    with verifier_loading(lines.append) as loading:
         for progress in (None, 0.05, 0.31, 0.39):
             loading(progress)
     assert lines == [
@@ -186,7 +186,7 @@ def test_the_progress_of_loading_is_one_row_on_a_terminal(
     screen, terminal = Screen(60), Terminal()
     if on_terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-    with said_of_loading() as loading:
+    with verifier_loading() as loading:
         for progress in (None, 0.4, 0.9):
             loading(progress)
         during = terminal.getvalue()

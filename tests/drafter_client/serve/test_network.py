@@ -144,7 +144,7 @@ def test_nobody_looks_once_nobody_listens() -> None:
     [
         ((200, {"nodes": []}), True, ""),
         (refused(404, "not_found"), False, ""),
-        (refused(403, "forbidden"), True, "the verifiers behind it are not shown to this drafter: forbidden here"),
+        (refused(403, "forbidden"), True, "the router does not show its verifiers to this drafter: forbidden here"),
         ((200, {"of": "another service"}), False, "nodes"),
     ],
 )

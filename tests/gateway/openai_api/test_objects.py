@@ -51,8 +51,8 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
-        (b'{"prompt": "x", "temperature": NaN}', None, "NaN is no number"),
-        (b'{"prompt": "x", "logit_bias": {"1": -Infinity}}', None, "-Infinity is no number"),
+        (b'{"prompt": "x", "temperature": NaN}', None, "JSON has no number NaN"),
+        (b'{"prompt": "x", "logit_bias": {"1": -Infinity}}', None, "JSON has no number -Infinity"),
         (b'{"prompt": "x", "temperature": 1e999}', "temperature", "finite"),
         (b'{"prompt": "x", "prompt": "y"}', "prompt", "given twice"),
         (b'{"prompt": "x", "logit_bias": {"1": 1, "1": 2}}', "1", "given twice"),

@@ -11,7 +11,7 @@ from openai.types.responses import ResponseTextConfig
 
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.responses import endpoints as store
-from gateway.openai_api.responses.endpoints import Kept, ResponseStore
+from gateway.openai_api.responses.endpoints import KeptResponse, ResponseStore
 from gateway.openai_api.responses.replies import EVENTS, ResponseObject
 from tests.gateway.openai_api.parrot import LOOK, client_of, parrots
 
@@ -296,9 +296,9 @@ class Clock:
         return self.now
 
 
-def _kept(id: str, characters: int = 1) -> Kept:
+def _kept(id: str, characters: int = 1) -> KeptResponse:
     response: Any = ResponseObject.model_construct
-    return Kept(response(id=id), [ChatMessage(role="user", content="x" * characters)])
+    return KeptResponse(response(id=id), [ChatMessage(role="user", content="x" * characters)])
 
 
 def test_a_response_is_its_clients_alone() -> None:
@@ -336,5 +336,5 @@ def test_all_clients_share_a_bound() -> None:
     clients = range(store.MOST_OF_ALL // size + 1)
     message = _kept("", size).messages
     for client in clients:
-        kept.keep(client, Kept(_kept(str(client)).response, message))
+        kept.keep(client, KeptResponse(_kept(str(client)).response, message))
     assert kept.find(0, "0") is None and kept.find(clients[-1], str(clients[-1])) is not None

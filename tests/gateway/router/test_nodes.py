@@ -78,7 +78,7 @@ def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNo
         router.until_seen("ready", "ready")
         second.model = "other"
         router.until_seen("ready", "refused")
-        assert "was given for toy" in router.http.get("/nodes").json()["nodes"][1]["why"]
+        assert "is listed for toy" in router.http.get("/nodes").json()["nodes"][1]["why"]
         second.model, second.identity = "toy", "b-1"
         first.close()
         router.until_seen("away", "ready")  # an upgrade of all

@@ -19,7 +19,7 @@ from gateway.router.messages import NodeRequest, NodeSpec, read_nodes
 from gateway.router.registration import Registration, registration_of
 from gateway.router.settings import from_flags
 from specpair.__main__ import main
-from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_values import SettingsError
 from tests.drafter_client.support import Verifier, plain, read, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Router, routing
@@ -175,7 +175,7 @@ def test_variables_and_the_file_of_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no node: name some with --node"),
+        ([], "there is no node: give --node"),
         (["--node", "a:1", "--look-every", "0"], "--look-every: must be in (0, 60], got 0"),
         (["--node", "a:1", "--api-key", "k", "--insecure"], "insecure: it means no key is needed"),
         (["--node", "a:1", "--node-key", "a b"], "--node-key: a header can carry"),
@@ -199,7 +199,7 @@ def test_a_bad_setting_is_named(arguments: list[str], said: str) -> None:
         ('[[nodes]]\nurl = "http://a"\nwieght = 2', "nodes.0: no key 'wieght'; did you mean weight?"),
         ('[[nodes]]\nurl = "http://a"\nweight = 0', "nodes.0.weight: "),
         ('[[nodes]]\nurl = "ftp://a"', "nodes.0.url: 'ftp://a' is not the address of a node"),
-        ('[[nodes]]\nurl = "http://a"\n[[nodes]]\nurl = "http://A/"', "http://a is there twice"),
+        ('[[nodes]]\nurl = "http://a"\n[[nodes]]\nurl = "http://A/"', "http://a is listed twice"),
         ("[[nodes", "is not valid TOML"),
     ],
 )

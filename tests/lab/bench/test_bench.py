@@ -157,7 +157,7 @@ def test_the_drafters_endpoint_is_measured_in_its_modes(tmp_path: Path, cases: P
     ("stand_in", "message"),
     [
         (StandIn(paths=()), "has neither {url}/completions nor {url}/chat/completions (status 404): mend the address"),
-        (StandIn(key="k"), "a wants another key ({url}): name the variable that has it with --key a=…"),
+        (StandIn(key="k"), "a requires another key ({url}): name the variable of its key by --key a=…"),
         (StandIn(counts=False), "a counts no tokens at the end of a stream"),
         (StandIn(refuses=lambda body: "bad weather"), "a refuses a text of one token at {url}: bad weather"),
         (StandIn(paths=("/v1/chat/completions",)), "the case mine needs completions, and a has none"),

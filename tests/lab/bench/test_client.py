@@ -178,7 +178,7 @@ def test_values_are_of_all_sides_or_of_one() -> None:
     assert (first.price_per_hour, second.price_per_hour) == (2.5, None)  # 0 is not known
     assert (first.extra, second.extra) == ({"y": "p=q"}, {"x": 1})
     assert "secret" not in repr(second)
-    with pytest.raises(BadSide, match="--key: the variable KEY, which has the key of b, is not set"):
+    with pytest.raises(BadSide, match="--key: the variable KEY, for the key of b, is not set"):
         key_of(second, {})
 
 

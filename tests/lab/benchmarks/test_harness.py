@@ -41,7 +41,7 @@ def test_results_go_to_the_tracked_folder_only_when_asked(
     made = Report("round_trip", _options(*arguments))
     made.line("a figure")
     made.save()
-    made.beside(".png").touch()
+    made.companion(".png").touch()
     assert sorted(path.relative_to(folders).as_posix() for path in folders.rglob("*.*")) == [
         f"{folder}/round_trip.png",
         f"{folder}/round_trip.txt",

@@ -14,10 +14,10 @@ from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
 from lab.benchmarks.real_pair import llama_server, pair, recording
-from lab.benchmarks.real_pair.compute import COPY, FILE, Place, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair.compute import COPY, FILE, TextKey, keep, mean, ratios, read, tables
 from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events
 from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
-from lab.benchmarks.real_pair.recording import Choices, RecordedText, TextChoices, choices_of
+from lab.benchmarks.real_pair.recording import DraftChoices, RecordedText, TextChoices, choices_of
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling, choose
 
@@ -37,7 +37,7 @@ def _known(text: RecordedText) -> TextChoices:
     rng = random.Random(2)
     firsts = [token if rng.random() < RIGHT else 850 for token in text.tokens]
     chances = [0.7, 0.1, 0.05, 0.05, 0.01, 0.01]
-    return TextChoices(text, [Choices([first, 851, 852, 853, 854, 855], chances) for first in firsts])
+    return TextChoices(text, [DraftChoices([first, 851, 852, 853, 854, 855], chances) for first in firsts])
 
 
 def _setting(target: str, drafter: str) -> Setting:
@@ -139,7 +139,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def kept(report: Report, kind: str, repeat: int, way: str, seconds: float) -> None:
-    keep(report, Place(kind, 0.0, repeat), way, Written(list(range(11)), 50.0, seconds, Stats(drafted=8, accepted=6)))
+    keep(report, TextKey(kind, 0.0, repeat), way, Written(list(range(11)), 50.0, seconds, Stats(drafted=8, accepted=6)))
 
 
 def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(report: Report) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.benchmarks.simulator_reality import conductor
+from lab.benchmarks.simulator_reality import real_fleet
 from lab.benchmarks.simulator_reality.processes import AgreeingModel, Drafts
 from lab.benchmarks.simulator_reality.simulated import (
     CASES,
@@ -123,13 +123,13 @@ def test_every_configuration_is_read() -> None:
 )
 def test_what_has_no_real_counterpart_is_refused(keys: Mapping[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        conductor.run(configuration(**keys), 0)
+        real_fleet.run(configuration(**keys), 0)
 
 
 @pytest.mark.slow
 def test_a_real_fleet_writes_the_texts_of_the_simulation() -> None:
     given = configuration(sim_time_ms=2000, mode="remote", gamma="auto")
-    real = conductor.run(given, 5)  # raises for a text that is not the target's
+    real = real_fleet.run(given, 5)  # raises for a text that is not the target's
     asked = {each.conversation: each for each in records_of(given, 5)}
     first = min(real.records, key=lambda each: each.sent)
     there = asked[first.conversation]

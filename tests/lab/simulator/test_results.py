@@ -152,12 +152,12 @@ def test_an_interval_ends_where_values_cannot_be() -> None:
     share, seconds = MEASURES["slo_attainment"], MEASURES["ttft_p95_ms"]
     wide = share.estimate([0.2, 0.99])
     assert (wide.low, wide.high, wide.cut) == (0.0, 1.0, True)
-    assert share.told(wide) == "59.5 % (0.0 % to 100.0 %)"
+    assert share.text(wide) == "59.5 % (0.0 % to 100.0 %)"
     narrow = share.estimate([0.5, 0.51, 0.49])
-    assert not narrow.cut and share.told(narrow) == "50.0 % ± 2.5 %"
-    assert seconds.told(seconds.estimate([1.0, 400.0])) == "200 (0 to 2,735)"
+    assert not narrow.cut and share.text(narrow) == "50.0 % ± 2.5 %"
+    assert seconds.text(seconds.estimate([1.0, 400.0])) == "200 (0 to 2,735)"
     assert not share.estimate([1.0, 1.0]).cut and share.estimate([1.0, 1.0]).high == 1.0
-    assert seconds.told(estimate([2.0, 2.0]), signed=True) == "+2.00 ± 0"
+    assert seconds.text(estimate([2.0, 2.0]), signed=True) == "+2.00 ± 0"
 
 
 REPLICATED = """

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import SecretStr, model_validator
 
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, Names, lasting_layers, settings_model, settings_table
 from specpair.command_line.parser import flag
 from specpair.command_line.setting_sources import ConfigFile, read
+from specpair.command_line.setting_values import SettingsError
 from specpair.options.option import option, settings_of
 
 KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ...] = (
@@ -233,7 +233,7 @@ def test_each_path_of_a_list_is_relative_to_the_file(write: Write, tmp_path: Pat
         ("[verifier]\nrowz = 3", " [verifier] rowz: no such setting; did you mean rows?"),
         ("[verifier]\nkey = 3", " [verifier] key: no such setting; did you mean api_key?"),
         ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; 'verifier --help' lists them"),
-        ("[verifier]\nrows = [3]", ' [verifier] rows: several values are written as text, with commas: "1,8,32"'),
+        ("[verifier]\nrows = [3]", ' [verifier] rows: write several values as one text, with commas: "1,8,32"'),
         ("[verifier]\nrows.most = 3", " [verifier] rows: must be text, a number, true or false"),
         ("[verifier]\nrows = 2026-11-23", " [verifier] rows: must be text, a number, true or false"),
         (b"[verifier]\nmodel = '\xff'", ": the file is not UTF-8 text"),

@@ -8,10 +8,10 @@ import pytest
 from pydantic import SecretStr
 
 from drafter_client.program_options import ENGINE
-from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, Names, settings_model
-from specpair.command_line.options import add_options, given, option_of
+from specpair.command_line.options import add_options, option_of, option_values
 from specpair.command_line.parser import Parser, flag
+from specpair.command_line.setting_values import SettingsError
 from specpair.engines.load_options import LoadOptions
 from specpair.options.option import like, option, options_of, settings_of
 from verifier_server.options import OPTIONS
@@ -67,10 +67,10 @@ def test_texts_are_read_as_the_option_says() -> None:
     expected = Oven(
         slots=3, heat=90.0, widths=(1, 8), kind="wood", recipe=Path.home(), secret=SecretStr("k"), fan=False
     )
-    assert Oven(**given(Oven, settings)) == expected
-    assert Oven(**given(Oven, _read())) == Oven(slots=None), "auto is the default of a setting that has it"
-    assert Oven(**given(Oven, _read(rows="auto"))).slots is None
-    assert Oven(**given(Oven, Settings(rows=4, heat=5))) == Oven(slots=4, heat=5.0)
+    assert Oven(**option_values(Oven, settings)) == expected
+    assert Oven(**option_values(Oven, _read())) == Oven(slots=None), "auto is the default of a setting that has it"
+    assert Oven(**option_values(Oven, _read(rows="auto"))).slots is None
+    assert Oven(**option_values(Oven, Settings(rows=4, heat=5))) == Oven(slots=4, heat=5.0)
 
 
 @pytest.mark.parametrize(

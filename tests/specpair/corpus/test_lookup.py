@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specpair.corpus.earlier_texts import KEPT, MOST_SALTS, MOST_TOKENS, EarlierTexts
 from specpair.corpus.lookup import CorpusLookup
-from specpair.corpus.suffix_array import LONGEST, NO_TOKEN, SuffixArray, joined, sorted_places
+from specpair.corpus.suffix_array import LONGEST, NO_TOKEN, SuffixArray, joined, sorted_positions
 
 TOKEN = st.integers(0, 2)
 ARRAYS = st.lists(
@@ -46,7 +46,7 @@ def test_the_longest_match_is_found(texts: list[list[int]], recent: list[int]) -
 @given(ARRAYS)
 def test_places_are_sorted_by_what_is_compared(texts: list[list[int]]) -> None:
     backwards = joined([np.asarray(text, np.uint32) for text in texts])
-    places, tokens = sorted_places(backwards).tolist(), backwards.tolist()
+    places, tokens = sorted_positions(backwards).tolist(), backwards.tolist()
     assert sorted(places) == list(range(len(tokens)))
     begins = [tokens[at : at + LONGEST] for at in places]
     assert begins == sorted(begins)

@@ -215,7 +215,7 @@ def test_slots_are_lent_while_free_and_returned_empty() -> None:
     engine = Engine(slots=3)
     shared = SharedEngine(engine)
     one, two = shared.view(), shared.view(2)
-    with pytest.raises(CacheFull, match="1 slots are wanted, 0 of 3 are free"):
+    with pytest.raises(CacheFull, match="1 slots are requested, 0 of 3 are free"):
         shared.view()
     two.extend([Entry(0, 0, TEXTS[0], 0), Entry(1, 0, TEXTS[1], 0)])
     two.close()

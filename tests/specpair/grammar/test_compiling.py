@@ -157,7 +157,7 @@ def test_a_grammar_without_an_answer_in_less_than_all_its_time_is_not_refused(tr
     trials.costly = TooCostly("late", late=True)
     assert not grammars.compile(asked, 1.0)
     trials.costly = None
-    assert grammars.compile(asked) and grammars.known(asked)
+    assert grammars.compile(asked) and grammars.is_compiled(asked)
     assert grammars.compile(asked, 1.0) and len(trials.asked) == 2
 
 
@@ -166,10 +166,10 @@ def test_grammars_are_kept_by_the_memory_that_they_take(trials: FakeTrials, monk
     grammars = Grammars(ByteVocabulary())
     for text, trials.memory in (("a", 50), ("b", 50), ("a", 0), ("c", 50), ("d", 1000)):
         grammars(_regex(text))
-        assert grammars.known(_regex(text))
+        assert grammars.is_compiled(_regex(text))
         if text == "c":
-            assert grammars.known(_regex("a")) and not grammars.known(_regex("b"))
-    assert not grammars.known(_regex("c"))
+            assert grammars.is_compiled(_regex("a")) and not grammars.is_compiled(_regex("b"))
+    assert not grammars.is_compiled(_regex("c"))
 
 
 def test_a_grammar_that_a_text_could_not_follow_is_compiled_anew(trials: FakeTrials) -> None:
@@ -182,7 +182,7 @@ def test_a_grammar_that_a_text_could_not_follow_is_compiled_anew(trials: FakeTri
     state.push(ord("c"))  # which would be allowed, but to take it in takes too much
     with pytest.raises(InvalidRequest, match="regex: it cannot be followed any further: lexer error"):
         state.process(np.zeros(258, np.float32))
-    assert not grammars.known(asked)
+    assert not grammars.is_compiled(asked)
     assert grammars(asked).allows(ord("a"))
 
 

@@ -26,7 +26,7 @@ class FakeGrammars:
         self._changed = threading.Condition()
         self._released = list[str]()
 
-    def known(self, grammar: GrammarText) -> bool:
+    def is_compiled(self, grammar: GrammarText) -> bool:
         return grammar.text in self._compiled
 
     def compile(self, grammar: GrammarText, seconds: float | None = None) -> bool:

@@ -76,7 +76,7 @@ def test_tokenize_returns_token_ids(server: LiveServer) -> None:
         (rb'{"text": "\ud800"}', "Invalid JSON"),
         (b"{}", "give either text or parts"),
         (b'{"text": "a", "parts": []}', "give either text or parts"),
-        (b'{"parts": [], "add_begin": true}', "add_begin and parse_control go with text"),
+        (b'{"parts": [], "add_begin": true}', "add_begin and parse_control belong to text"),
         (b'{"text": 5}', "text: Input should be a valid string"),
         (b'{"text": "a", "bos": true}', "bos: Extra inputs are not permitted"),
     ],

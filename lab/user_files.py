@@ -1,4 +1,4 @@
-"""Files that a user gives: their text, YAML without its surprises, and what is wrong with them."""
+"""Reads a user's files, text or YAML 1.2, and describes their mistakes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ Complain = Callable[[str], Exception]  # the error that has this message
 
 
 def text_of(path: Path, complain: Complain, called: str = "") -> str:
-    """The text of a file. `called`: what errors call the file. Raises what `complain` makes of the reason."""
+    """The text of a file. `called`: the file's name in errors. Raises the error that `complain` makes of the reason."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -21,14 +21,14 @@ def text_of(path: Path, complain: Complain, called: str = "") -> str:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Where the first mistake is, and what is wrong there."""
+    """The position and the message of the first mistake."""
     first = error.errors(include_url=False, include_input=False)[0]
     where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     return f"{where}: {said}" if where else said
 
 
 class Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """As in YAML 1.2, only true and false are switches, and `mode: off` is a text. No key may be given twice."""
+    """A loader of YAML 1.2: only true and false are switches, `mode: off` is a text. Refuses duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         known = set[str]()
@@ -47,7 +47,7 @@ Loader.yaml_implicit_resolvers = {
 
 
 def keys_of(path: Path, complain: Complain, advice: str, called: str = "") -> dict[str, Any]:
-    """The keys of a YAML file. `advice`: what to do where it has none. As `text_of` otherwise."""
+    """The keys of a YAML file. `advice`: the remedy for a file without keys. Otherwise as `text_of`."""
     named = called or str(path)
     try:
         given = yaml.load(text_of(path, complain, called), Loader)  # noqa: S506
@@ -59,7 +59,7 @@ def keys_of(path: Path, complain: Complain, advice: str, called: str = "") -> di
 
 
 def complaint(error: yaml.YAMLError) -> str:
-    """What is wrong with a text that is not YAML, and where, on one line."""
+    """The error for a text that is not YAML, with its position, on one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or problem is None:
         return " ".join(str(error).split())

@@ -33,7 +33,7 @@ _LATE = 1.03  # mean multiple of a run that does not hold
 
 @dataclass(slots=True)
 class Real:
-    """What happened, and whether it holds."""
+    """The records of a real run, and whether the run is valid."""
 
     records: list[Record] = field(default_factory=list)
     late: list[float] = field(default_factory=list)  # of each pass and draft step, as a multiple of its cost
@@ -49,13 +49,13 @@ class Real:
 
 
 def run(configuration: Configuration, seed: int) -> Real:
-    """Run a configuration, with all its times as they stand. Raises ValueError for what has no real counterpart."""
+    """Run a configuration, with all its times unchanged. Raises ValueError for a key without a real counterpart."""
     if len(configuration.devices.drafters) != 1:
         raise ValueError("a real run has drafters of one kind, which are its users' devices in every mode")
     link, found = _link(configuration), Real()
     with tempfile.TemporaryDirectory() as name:
         with _served(configuration, link, Path(name)) as url:
-            _conduct(configuration, seed, url, found)
+            _run_conversations(configuration, seed, url, found)
         for file in Path(name).glob("late-*.txt"):
             found.late += map(float, file.read_text().splitlines())
     return found
@@ -94,8 +94,8 @@ def _served(configuration: Configuration, link: Link, folder: Path) -> Iterator[
         yield url
 
 
-def _conduct(configuration: Configuration, seed: int, url: str, found: Real) -> None:
-    """Have free drafters do the conversations, as they are asked for, until the time is over."""
+def _run_conversations(configuration: Configuration, seed: int, url: str, found: Real) -> None:
+    """Give conversations to free drafters as they arrive, until the time is over."""
     workload, end = configuration.workload, configuration.sim_time_ms * MS
     coming, numbers = workload.conversations(random.Random(f"{seed}/workload")), count()
     due: list[tuple[float, int, Conversation]] = []  # when, in seconds since the beginning

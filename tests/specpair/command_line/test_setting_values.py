@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drafter_client.cli.commands import compare_options, drafter_options, drafter_parser, serve_options, solo_options
 from drafter_client.cli.flags import keys_file
-from specpair.command_line.given_values import advice, nearest
+from specpair.command_line.setting_values import advice, nearest
 from specpair.command_line.table import columns_in
 from specpair.http_service.keys import key_command
 from verifier_server.settings import SettingsError, from_flags
