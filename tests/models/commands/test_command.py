@@ -126,7 +126,7 @@ def test_a_smaller_model_of_the_cache_is_suggested(run: Run) -> None:
 def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
     gemma = next(each for each in read_catalogue() if "gemma" in each.name)
     run("pull", "u/small")
-    assert "no verifier answers" in run("suggest")[2]
+    assert "no running verifier answers" in run("suggest")[2]
     served = ServedModel("tuned", gemma.vocabulary, lambda _path: None)
     lines = run("suggest", serves=served)[1].splitlines()
     assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]

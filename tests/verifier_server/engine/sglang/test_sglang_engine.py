@@ -316,7 +316,7 @@ CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     ),
     (
         lambda server: server.model.update(disaggregation_mode="decode"),
-        "sglang_url: it serves only prefill or only decoding .*",
+        "sglang_url: it serves only prefill or only decoding: .*",
     ),
     (
         lambda server: server.model.update(preferred_sampling_params={"top_k": 5}),
@@ -387,5 +387,5 @@ def test_other_versions_and_no_tokenizer_are_warned_of(start: Start, caplog: pyt
     server.has_tokenizer = False
     live = start(server)
     assert live.http.get("/health").json()["status"] == "ready"
-    for words in ("this is SGLang 0.6.0", "--disable-radix-cache", "SGLang has no tokenizer"):
+    for words in ("SGLang is 0.6.0", "--disable-radix-cache", "SGLang has no tokenizer"):
         assert words in caplog.text
