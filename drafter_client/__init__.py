@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from specpair.protocol.errors import SpecPairError as SpecPairError
     from specpair.protocol.service_responses import ModelInfo as ModelInfo
     from specpair.speculation.acceptance.strategies import Strategy as Strategy
-    from specpair.speculation.acceptance.token_details import TokenSource as TokenSource
+    from specpair.speculation.acceptance.token_sources import TokenSource as TokenSource
     from specpair.speculation.drafting.tree import Proposal as Proposal
     from specpair.speculation.policy.experience import DraftingPolicy as DraftingPolicy
     from specpair.speculation.sampling.sampling import Sampling as Sampling
@@ -77,7 +77,7 @@ _HOMES = {
         "specpair.protocol.errors": "SpecPairError",
         "specpair.protocol.service_responses": "ModelInfo",
         "specpair.speculation.acceptance.strategies": "Strategy",
-        "specpair.speculation.acceptance.token_details": "TokenSource",
+        "specpair.speculation.acceptance.token_sources": "TokenSource",
         "specpair.speculation.drafting.tree": "Proposal",
         "specpair.speculation.policy.experience": "DraftingPolicy",
         "specpair.speculation.sampling.sampling": "Sampling",

@@ -11,7 +11,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
+from specpair.speculation.acceptance.token_sources import TokenDetails, TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.sampling.distribution import TokenLogprobs
 

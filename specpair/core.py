@@ -39,7 +39,7 @@ from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.speculation.acceptance.judge import Rule, Ruling, judge
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenMark, TokenSource, marks_of
+from specpair.speculation.acceptance.token_sources import TokenDetails, TokenMark, TokenSource, marks_of
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling

@@ -22,7 +22,7 @@ from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, 
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.engine.choice import load_target
-from verifier_server.engine.port import EngineObserver, LoadedEngine, Serving, TokenEngine
+from verifier_server.engine.interface import EngineObserver, LoadedEngine, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.model_files import fetch_programs, of_loading, with_files

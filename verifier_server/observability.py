@@ -16,7 +16,7 @@ from specpair.numbers import milliseconds
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.service_responses import ServiceStatus
-from verifier_server.engine.port import EngineObserver, EngineState
+from verifier_server.engine.interface import EngineObserver, EngineState
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 

@@ -25,13 +25,13 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.engine.interface import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.pass_time import WIDER
-from verifier_server.engine.port import AWAY_WAIT, EngineState, TokenEngine
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, encode_parts, encode_text, in_thread, make_session, with_ids
-from verifier_server.generation.verify import Verifying, needs_position_and_session
+from verifier_server.generation.verify_requests import Verifying, needs_position_and_session
 from verifier_server.loading import ModelLoader
 from verifier_server.observability import EngineFeed, EngineMetrics, ServiceGauges, log_text
 from verifier_server.session_table import SessionTable

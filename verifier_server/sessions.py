@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.acceptance.token_details import FORCED, SELF_CONTINUED, TokenDetails, TokenMark, TokenSource
+from specpair.speculation.acceptance.token_sources import FORCED, SELF_CONTINUED, TokenDetails, TokenMark, TokenSource
 from specpair.speculation.sampling.row_changes import MakeGrammar, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 

@@ -32,7 +32,7 @@ from specpair.fairness import share_of_one_client
 from specpair.http_service.options import ACCESS, ROUTER, check_keys
 from specpair.options.option import Option
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.interface import EngineInfo
 from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, MOST_DRAFT_SLOTS, OPTIONS, VerifierOptions
 
 _log = logging.getLogger("specpair.verifier")

@@ -14,7 +14,7 @@ from gateway.openai_api.answer import Markers, ThoughtReader
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.terminal_text import several_lines
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 
 _TAIL = 16  # tokens of a prompt, which hold a marker that it ends with
 

@@ -23,7 +23,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, top_logits_spec
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.prompt_progress import PromptProgress
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.sampling.sampling import Sampling, choose
 
 

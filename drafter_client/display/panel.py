@@ -13,7 +13,7 @@ from drafter_client.display import panel_rows
 from drafter_client.display.panel_rows import SOURCES, bars, compared, couples, hints, notes
 from drafter_client.statistics import Stats
 from specpair.numbers import percentages
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 
 _WIDEST = 60  # characters of the latency line, at most
 _GAP = "   "  # between two metrics in a line

@@ -5,7 +5,7 @@ from drafter_client.statistics import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, SO
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 

@@ -14,7 +14,7 @@ from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import draft_sources
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
+from specpair.speculation.acceptance.token_sources import TokenDetails, TokenSource
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.distribution import TokenLogprobs
 

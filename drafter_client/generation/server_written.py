@@ -11,7 +11,7 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import rounds
+from specpair.speculation.acceptance.token_sources import rounds
 
 _PATH = "/generate"
 

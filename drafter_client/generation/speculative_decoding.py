@@ -23,7 +23,7 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_details import forced_before
+from specpair.speculation.acceptance.token_sources import forced_before
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController

@@ -10,7 +10,7 @@ from drafter_client.errors import ModelChanged
 from drafter_client.http.outages import Stop
 from drafter_client.http.responses import broken_promise
 from specpair.drafters.run.events import Committed
-from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
+from specpair.speculation.acceptance.token_sources import HasDetails, TokenDetails
 from specpair.speculation.text_options import TextSpec
 
 

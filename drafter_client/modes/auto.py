@@ -28,7 +28,7 @@ from specpair.drafters.base import NGRAM_LOOKUP, Drafter
 from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.modes import estimate
 from specpair.speculation.policy.modes.rates import ModeRates, links_differ
 from specpair.speculation.policy.modes.selector import ModeSelector

@@ -7,7 +7,7 @@ from drafter_client.generation import events
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.acceptance.round_counts import JudgedDraft, JudgedRound, judged_drafts
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution

@@ -12,7 +12,7 @@ from gateway.openai_api.texts import NewTokens
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Decision
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.distribution import TokenLogprobs
 

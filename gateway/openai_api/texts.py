@@ -15,7 +15,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.text_options import TextSpec

@@ -15,7 +15,7 @@ from lab.report.reader import Record, RunTrace
 from lab.user_files import first_mistake
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]

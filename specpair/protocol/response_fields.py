@@ -21,7 +21,7 @@ from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.judge import Decision
-from specpair.speculation.acceptance.token_details import PATTERN, TokenMark, joined, split
+from specpair.speculation.acceptance.token_sources import PATTERN, TokenMark, joined, split
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.sampling.grammar import GRAMMARS

@@ -35,7 +35,7 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
+from specpair.speculation.acceptance.token_sources import Round, TokenDetails, last_round
 
 
 class PrefillResponse(TimedResponse):

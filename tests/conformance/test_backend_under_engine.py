@@ -12,8 +12,8 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling, choose
 from specpair.speculation.text_options import TextSpec
 from tests.conformance.conftest import Subject
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 

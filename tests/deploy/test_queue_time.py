@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.ray.queue_time import QUEUE_MS, QueueTime, QueueTimePolicy
 from specpair.http_service.observability.metrics import ServiceMetrics
-from verifier_server.engine.port import EngineObserver
+from verifier_server.engine.interface import EngineObserver
 from verifier_server.observability import EngineFeed, EngineMetrics
 
 

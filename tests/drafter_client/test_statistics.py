@@ -25,7 +25,7 @@ from specpair.numbers import percentages
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

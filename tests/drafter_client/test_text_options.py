@@ -31,7 +31,7 @@ from specpair.http_service.keys import key_file
 from specpair.http_service.keys.gate import Account
 from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.protocol.errors import InvalidRequest, RateLimited
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, plain, running, serving

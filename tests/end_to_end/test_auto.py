@@ -15,7 +15,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.modes.auto import ModeSelection
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS

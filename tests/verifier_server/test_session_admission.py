@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import Overloaded
-from specpair.speculation.acceptance.token_details import TokenDetails, split
+from specpair.speculation.acceptance.token_sources import TokenDetails, split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER

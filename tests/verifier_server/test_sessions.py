@@ -4,7 +4,7 @@ import pytest
 
 from specpair.http_service.keys.access import ANYONE, Caller
 from specpair.protocol.errors import SessionConflict, UnknownSession
-from specpair.speculation.acceptance.token_details import TokenDetails, split
+from specpair.speculation.acceptance.token_sources import TokenDetails, split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session

@@ -21,7 +21,7 @@ from specpair.http_service.replies.events import (
 from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ServiceStatus
-from verifier_server.engine.port import TokenEngine
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.observability import Number, PassMessage, mode_of
 from verifier_server.service import Service
 from verifier_server.sessions import Session

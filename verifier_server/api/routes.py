@@ -18,7 +18,7 @@ from specpair.protocol.errors import (
 )
 from specpair.protocol.http_reply import is_loopback
 from verifier_server.api.streams import committed_tokens, summary, text_events
-from verifier_server.engine.requests import Answer, check_position
+from verifier_server.engine.arrived_drafts import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 

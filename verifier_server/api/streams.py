@@ -18,7 +18,7 @@ from specpair.protocol.responses import (
     StreamedTokens,
     StreamEnd,
 )
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.generation.generator import GenerationTask
 from verifier_server.service import Service
 from verifier_server.sessions import Session

@@ -9,7 +9,7 @@ from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.extras import installing
 from verifier_server.engine.engine import with_logits
-from verifier_server.engine.port import LoadedEngine
+from verifier_server.engine.interface import LoadedEngine
 
 # Engines that commit tokens by themselves: modules with a `load(options, settings, progress)`, which returns a
 # `LoadedEngine`. They cannot draft. Those that give logits are in the registry of the backends.

@@ -17,10 +17,10 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
 from specpair.speculation.policy.cost_by_width import CostByWidth
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
-from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.engine.slots import Slot, SlotPool
 from verifier_server.sessions import Session

@@ -14,9 +14,9 @@ from specpair.engines.errors import BackendError, EngineLost, first_line
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
+from verifier_server.engine.arrived_drafts import Request
+from verifier_server.engine.interface import EngineInfo, EngineState, LoadedEngine, Serving
 from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
-from verifier_server.engine.port import EngineInfo, EngineState, LoadedEngine, Serving
-from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 

@@ -8,8 +8,8 @@ from specpair.fairness import FairTurns, retry_after, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, Overloaded, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import Draft
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.draft_credit import ClientCredit
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.sessions import Session
 

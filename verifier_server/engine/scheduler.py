@@ -16,15 +16,15 @@ from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
 from specpair.speculation.acceptance.judge import IndexedRows, explain, judge
-from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
+from specpair.speculation.acceptance.token_sources import SELF_CONTINUED, TokenDetails, marks_of
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
+from verifier_server.engine.interface import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
-from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.engine.queue import Queue
-from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import LONGEST, SequenceState, window_until
 from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Hashable, Iterable
 
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.draft_credit import DraftCredit
-from verifier_server.engine.port import EngineObserver
-from verifier_server.engine.requests import Request
+from verifier_server.engine.interface import EngineObserver
 from verifier_server.sessions import Session
 
 LONGEST = 0.1  # the longest batching window, as a multiple of the estimated time of the pass

@@ -15,7 +15,7 @@ from specpair.engines.vocabulary import cannot_draft
 from specpair.grammar.of_text import prepare_grammars
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.choice import NGRAM
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.interface import EngineInfo
 from verifier_server.settings import Settings
 
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin

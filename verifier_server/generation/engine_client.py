@@ -11,8 +11,8 @@ from specpair.http_service.keys.gate import Accounts
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.sessions import Session
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_sources import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
@@ -28,8 +28,8 @@ from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import Answer, OnAnswer
+from verifier_server.engine.arrived_drafts import Answer, OnAnswer
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.engine_client import EngineConnection
 from verifier_server.generation.round_policy import RoundText

@@ -11,8 +11,8 @@ from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.draft import Draft
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import Answer, OnAnswer, Request
+from verifier_server.engine.arrived_drafts import Answer, OnAnswer, Request
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.engine_client import Accounting, EngineClient, answered
 from verifier_server.generation.fused_text import DraftCounts
 from verifier_server.generation.prompts import make_session, prediction_of

@@ -14,7 +14,7 @@ from specpair.protocol import messages
 from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.interface import EngineInfo
 from verifier_server.sessions import Session
 
 P = TypeVar("P", messages.PrefillRequest, messages.GenerateRequest)

@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.draft import Draft
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.engine_client import disconnected
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.tree import Proposal, TreeNode
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.generation.round_policy import RoundPolicy, RoundText
 
 READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait

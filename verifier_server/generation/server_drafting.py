@@ -16,8 +16,8 @@ from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.fairness import FairTurns
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.policy.experience import Experience
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import OnAnswer
+from verifier_server.engine.arrived_drafts import OnAnswer
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.fused_text import DraftCounts, FusedText
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy

@@ -17,7 +17,7 @@ from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain, random_tree
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)

@@ -20,9 +20,9 @@ from specpair.engines.errors import EngineFailure
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.specpair.speculation.policy.virtual_pair import Toy
 from verifier_server.app import create_app
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.port import EngineInfo
-from verifier_server.engine.requests import Request
+from verifier_server.engine.interface import EngineInfo
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting

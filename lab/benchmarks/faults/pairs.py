@@ -16,12 +16,12 @@ from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.token_details import SELF_CONTINUED
+from specpair.speculation.acceptance.token_sources import SELF_CONTINUED
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
 from tests.specpair.speculation.policy.virtual_pair import Toy
-from verifier_server.engine.requests import Request
+from verifier_server.engine.arrived_drafts import Request
 
 MOST_EVENTS = 40_000  # the busiest world needs a fifth of it
 

@@ -31,8 +31,8 @@ from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 

@@ -21,7 +21,7 @@ from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 
 
 def fed_tokens(new: Sequence[int], held_tail: Sequence[int], tail: Sequence[int]) -> int:

@@ -26,7 +26,7 @@ from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.sessions import Session
 
 

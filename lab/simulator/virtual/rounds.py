@@ -12,7 +12,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
 from verifier_server.generation.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import SpecPairError
+from verifier_server.engine.arrived_drafts import Answer, OnAnswer, Request
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.engine.scheduler import Scheduler
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from specpair.drafters.base import Expansion
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
+from specpair.speculation.acceptance.token_sources import TokenDetails, TokenSource
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

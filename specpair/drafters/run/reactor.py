@@ -11,7 +11,7 @@ from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenMark, forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_sources import TokenMark, forced_before, last_round, passes, rounds
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Self
 
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.draft import Draft, DraftSource, DraftToken, children
 
 

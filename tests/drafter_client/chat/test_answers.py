@@ -13,7 +13,7 @@ from drafter_client.chat.answer_view import AnswerPart, AnswerText, AnswerView, 
 from drafter_client.chat.markdown import BlockSplitter, rendered
 from drafter_client.generation.generation import Token
 from gateway.openai_api.answer import THINK
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from tests.terminal.screen import Screen
 
 ANSWERS = st.sampled_from(["<think>a b</think>\n\nc", "<think>a b</think>c", "\n<think>\na b\n</think>\n\nc"])

@@ -11,7 +11,7 @@ from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, columns, couples, headline, hints, lines
 from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.corpus.draft_corpus import CorpusState
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.paths import ROOT
 

@@ -19,7 +19,7 @@ from drafter_client.display.readout import Readout, TextFlow
 from drafter_client.display.status_line import StatusLine, draw, may_share_rows, say
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.http.outages import Outage
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 

@@ -23,7 +23,7 @@ from specpair.protocol.errors import (
     UnknownSession,
 )
 from specpair.protocol.responses import PrefillResponse
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from tests.drafter_client.http.fake_transports import Canned, body, prefilled, reply
 
 PROMPT = [1, 2, 3]

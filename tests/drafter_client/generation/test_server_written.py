@@ -14,7 +14,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.statistics import Stats
 from specpair.protocol.responses import Speculation
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from tests.drafter_client.http.fake_transports import SAMPLING, body, streamed
 from tests.drafter_client.support import PROMPT
 

@@ -14,7 +14,7 @@ from drafter_client.http.client import VerifierClient
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling

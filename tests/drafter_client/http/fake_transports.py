@@ -15,7 +15,7 @@ from specpair.protocol.response_fields import FinishReason, Response, SamplingRe
 from specpair.protocol.responses import PrefillResponse, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import marks_of, split
+from specpair.speculation.acceptance.token_sources import marks_of, split
 from specpair.speculation.text_options import TextSpec
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)

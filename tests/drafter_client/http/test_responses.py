@@ -23,7 +23,7 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.responses import VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from specpair.speculation.acceptance.judge import Decision
-from specpair.speculation.acceptance.token_details import TokenDetails, split
+from specpair.speculation.acceptance.token_sources import TokenDetails, split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import TokenLogprobs

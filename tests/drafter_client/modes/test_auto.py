@@ -16,7 +16,7 @@ from drafter_client.statistics import Stats
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from tests.drafter_client.http.fake_transports import model_info
 
 PROMPT = [1, 2, 3]

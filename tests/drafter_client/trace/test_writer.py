@@ -26,7 +26,7 @@ from drafter_client.statistics import Stats
 from drafter_client.trace import writer
 from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolder, TraceTable, append
 from lab.report.reader import read_run, read_table
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import (

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_sources import TokenSource
 
 Json = dict[str, Any]
 SOURCES = {source.value for source in TokenSource}

@@ -19,7 +19,7 @@ from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
 from tests.lab.simulator.fleets import DRAFT, MODES, TWO, configured, conversations, link, run
-from verifier_server.engine.requests import Request
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.scheduler import Scheduler
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import split
+from specpair.speculation.acceptance.token_sources import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 

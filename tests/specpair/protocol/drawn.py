@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import Overloaded
 from specpair.protocol.fingerprint import Fingerprint
-from specpair.speculation.acceptance import token_details
+from specpair.speculation.acceptance import token_sources
 from specpair.speculation.acceptance.judge import Decision, Verdict
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.distribution import TokenLogprobs
@@ -49,7 +49,7 @@ LOGPROBS = st.builds(
     logprob=st.floats(-1e9, 0.0),
     top=st.lists(st.tuples(COUNTS, st.floats(-1e9, 0.0)), max_size=3),
 )
-MARKS = st.from_regex(token_details.PATTERN, fullmatch=True).map(token_details.split)
+MARKS = st.from_regex(token_sources.PATTERN, fullmatch=True).map(token_sources.split)
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {  # of a field
     **dict.fromkeys(
         ("position", "accepted", "judged", "unjudged", "generated_tokens", "kv_bytes", "max_drafts"), COUNTS

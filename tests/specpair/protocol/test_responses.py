@@ -14,7 +14,7 @@ from specpair.protocol import messages, response_fields, responses, service_resp
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.service_responses import ModelInfo, continues, identity_of
 from specpair.protocol.terminal_text import one_line, several_lines
-from specpair.speculation.acceptance.token_details import TokenMark, marks_of, split
+from specpair.speculation.acceptance.token_sources import TokenMark, marks_of, split
 from specpair.speculation.sampling import row_changes
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec

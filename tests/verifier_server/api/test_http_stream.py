@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.acceptance.token_details import TokenDetails, split
+from specpair.speculation.acceptance.token_sources import TokenDetails, split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, until

@@ -14,8 +14,8 @@ from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.row_changes import MakeGrammar
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 

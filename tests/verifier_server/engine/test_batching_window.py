@@ -13,7 +13,7 @@ from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.policy.schedule import NOT_SOON
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.sequence_state import LONGEST, ArrivalEstimator, window_until
 from verifier_server.sessions import Session
 

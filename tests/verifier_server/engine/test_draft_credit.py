@@ -12,8 +12,8 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, opened
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)

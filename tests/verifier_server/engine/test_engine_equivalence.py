@@ -16,7 +16,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
 from tests.verifier_server.engine.bench import Asked, Bench, plain
-from verifier_server.engine.requests import check_position
+from verifier_server.engine.arrived_drafts import check_position
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script
 from specpair.grammar.compiling import Grammars
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.acceptance.token_details import joined
+from specpair.speculation.acceptance.token_sources import joined
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.verifier_server.engine.bench import Bench

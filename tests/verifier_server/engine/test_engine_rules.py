@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import END, Script
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from tests.verifier_server.engine.bench import Bench, plain
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)

@@ -11,8 +11,8 @@ from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull, EngineFailure, EngineLost
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer
 
 SCRIPT = Script(seed=8)
 PROMPTS = [[256, number, 2, 3] for number in range(6)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.speculation.acceptance.token_details import joined
+from specpair.speculation.acceptance.token_sources import joined
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples

@@ -6,8 +6,8 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.protocol.errors import Overloaded, SpecPairError
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.queue import PER_SESSION
-from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)

@@ -8,7 +8,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)

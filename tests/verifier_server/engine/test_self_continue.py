@@ -11,8 +11,8 @@ from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer
 from verifier_server.engine.sequence_state import LEAD, SILENCE
 from verifier_server.sessions import Session
 

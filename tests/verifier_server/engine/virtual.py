@@ -11,8 +11,8 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 

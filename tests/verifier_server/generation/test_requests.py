@@ -22,7 +22,7 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, leave_behind, until
 from verifier_server.generation.server_drafting import FairPool
-from verifier_server.generation.verify import read_distributions
+from verifier_server.generation.verify_requests import read_distributions
 from verifier_server.service import Service
 
 

@@ -35,8 +35,8 @@ from tests.verifier_server.support import (
     slots_free,
     until,
 )
+from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.fused_text import DraftCounts

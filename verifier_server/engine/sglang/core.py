@@ -17,7 +17,7 @@ from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
-from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
+from verifier_server.engine.external_cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
 from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session

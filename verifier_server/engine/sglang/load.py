@@ -18,9 +18,9 @@ from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.processors import Processors
-from verifier_server.engine.cores.core import CoreUnreachable, LoopThread
-from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
-from verifier_server.engine.port import EngineInfo, LoadedEngine
+from verifier_server.engine.external_cores.core import CoreUnreachable, LoopThread
+from verifier_server.engine.external_cores.load import CoreProbe, loaded_engine, refuse_scheduling
+from verifier_server.engine.interface import EngineInfo, LoadedEngine
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
 from verifier_server.engine.sglang.core import SglangCore
 from verifier_server.engine.sglang.replies import UnusableReply

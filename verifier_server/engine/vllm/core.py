@@ -7,7 +7,7 @@ from typing import Any
 from specpair.options.option import options_of
 from specpair.speculation.sampling.distribution import DIGITS, TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.external_cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep
 from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, StepReport
 from verifier_server.sessions import Session
 

@@ -17,9 +17,9 @@ from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.engines.model_files import read_json
 from specpair.speculation.acceptance.strategies import Strategy
-from verifier_server.engine.cores.core import CoreLost, LoopThread
-from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
-from verifier_server.engine.port import EngineInfo, LoadedEngine
+from verifier_server.engine.external_cores.core import CoreLost, LoopThread
+from verifier_server.engine.external_cores.load import CoreProbe, loaded_engine, refuse_scheduling
+from verifier_server.engine.interface import EngineInfo, LoadedEngine
 from verifier_server.engine.vllm.core import VllmCore
 
 PLUGINS = "verifier_server.engine.vllm.plugins"

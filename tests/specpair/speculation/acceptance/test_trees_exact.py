@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
 from specpair.speculation.acceptance.judge import Rule, coin, decide, explain, judge, residual
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
-from specpair.speculation.acceptance.token_details import TokenSource, marks_of, rounds
+from specpair.speculation.acceptance.token_sources import TokenSource, marks_of, rounds
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose

@@ -15,10 +15,10 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.engines.errors import ModelLoadError
-from specpair.speculation.acceptance.token_details import joined
+from specpair.speculation.acceptance.token_sources import joined
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.cores.live import START, TEXT, AsServer, Live, over_sglang, prepare
+from tests.verifier_server.engine.external_cores.live import START, TEXT, AsServer, Live, over_sglang, prepare
 from tests.verifier_server.support import PROMPT_IDS, leave_behind, until
 from verifier_server.engine.sglang import load as sglang_load
 from verifier_server.settings import Settings, SettingsError

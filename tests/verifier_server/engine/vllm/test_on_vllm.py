@@ -26,7 +26,7 @@ from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
 from tests.verifier_server.processes import MODULE, ready
-from verifier_server.engine.cores.engine import CoreEngine
+from verifier_server.engine.external_cores.core_engine import CoreEngine
 from verifier_server.engine.vllm import load
 from verifier_server.engine.vllm.core import VllmCore
 from verifier_server.engine.vllm.load import engine_arguments

@@ -25,7 +25,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from verifier_server.engine.cores.core import CoreRequest
+from verifier_server.engine.external_cores.core import CoreRequest
 from verifier_server.engine.vllm.plugins import KEY, StepReport
 
 _HELD = 1 << 60  # a step that never comes

@@ -14,11 +14,11 @@ from specpair.speculation.acceptance.strategies import Strategy
 from tests.stand_ins.sglang import SglangStandIn
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.cores.scripted_core import ScriptedCore
+from tests.verifier_server.engine.external_cores.scripted_core import ScriptedCore
 from tests.verifier_server.support import PROMPT_IDS
-from verifier_server.engine.cores.core import LoopThread
-from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
+from verifier_server.engine.external_cores.core import LoopThread
+from verifier_server.engine.external_cores.core_engine import CoreEngine
+from verifier_server.engine.interface import EngineInfo, LoadedEngine, Serving
 from verifier_server.engine.sglang import core as sglang_core
 from verifier_server.engine.sglang import load as sglang_load
 from verifier_server.engine.vllm import load as vllm_load

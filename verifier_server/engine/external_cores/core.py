@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.draft import rest_of_chain
 from specpair.speculation.sampling.distribution import TokenLogprobs
-from verifier_server.engine.requests import Request
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.sequence_state import LEAD, SILENCE, SequenceState
 from verifier_server.sessions import Session
 

@@ -14,7 +14,7 @@ from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
-from verifier_server.engine.requests import Request
+from verifier_server.engine.arrived_drafts import Request
 from verifier_server.sessions import Session
 
 AWAY_WAIT = 2  # seconds after which a request is worth another try while what an engine needs is away

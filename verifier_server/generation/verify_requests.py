@@ -11,8 +11,8 @@ from specpair.speculation.acceptance.draft_probs import MOST_IDS, Weights
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.processors import token_id
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import Answer, Request, check_number
+from verifier_server.engine.arrived_drafts import Answer, Request, check_number
+from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.prompts import check_ids
 from verifier_server.session_table import SessionTable

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
-from specpair.speculation.acceptance.token_details import (
+from specpair.speculation.acceptance.token_sources import (
     ELSEWHERE,
     SELF_CONTINUED,
     Round,

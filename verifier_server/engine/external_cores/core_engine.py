@@ -17,8 +17,10 @@ from typing import Any
 from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
-from verifier_server.engine.cores.core import (
+from specpair.speculation.acceptance.token_sources import SELF_CONTINUED, TokenDetails, marks_of
+from verifier_server.engine.arrived_drafts import Request
+from verifier_server.engine.engine import SHUTTING_DOWN, died_of
+from verifier_server.engine.external_cores.core import (
     Core,
     CoreLost,
     CoreOutput,
@@ -28,11 +30,9 @@ from verifier_server.engine.cores.core import (
     core_request,
     step_request,
 )
-from verifier_server.engine.engine import SHUTTING_DOWN, died_of
+from verifier_server.engine.interface import AWAY_WAIT, EngineState, Serving
 from verifier_server.engine.pass_time import PassTime
-from verifier_server.engine.port import AWAY_WAIT, EngineState, Serving
 from verifier_server.engine.queue import Queue
-from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 

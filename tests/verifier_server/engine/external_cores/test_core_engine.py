@@ -9,12 +9,12 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.errors import ModelLoadError
-from specpair.speculation.acceptance.token_details import split
+from specpair.speculation.acceptance.token_sources import split
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
+from tests.verifier_server.engine.external_cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
 from verifier_server.engine.choice import load_target
 from verifier_server.engine.sequence_state import LEAD, SequenceState

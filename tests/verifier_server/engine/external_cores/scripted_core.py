@@ -8,7 +8,7 @@ from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
-from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
+from verifier_server.engine.external_cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
 from verifier_server.sessions import Session
 
 

@@ -10,10 +10,10 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.model_files import read_chat_templates
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.cores.core import Core, CoreOutput, CoreRequest, LoopThread
-from verifier_server.engine.cores.engine import CoreEngine
+from verifier_server.engine.external_cores.core import Core, CoreOutput, CoreRequest, LoopThread
+from verifier_server.engine.external_cores.core_engine import CoreEngine
+from verifier_server.engine.interface import EngineInfo, LoadedEngine, Serving
 from verifier_server.engine.pass_time import interpolate
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 from verifier_server.sessions import Session
 
 _TEXT = 12  # tokens of the text that is tried

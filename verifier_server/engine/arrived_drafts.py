@@ -12,7 +12,7 @@ from specpair.numbers import milliseconds
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from specpair.protocol.response_fields import FinishReason, Timing
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
+from specpair.speculation.acceptance.token_sources import Round, TokenDetails, last_round
 from specpair.speculation.draft import NO_DRAFT, Draft
 from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 from verifier_server.sessions import Session
