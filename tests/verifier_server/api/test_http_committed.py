@@ -170,7 +170,7 @@ def test_committed_ids_replace_different_tokens_of_the_session(live: LiveServer)
 @pytest.mark.parametrize(
     ("change", "code", "param", "words"),
     [
-        ({"seed": None}, "invalid_request", "committed_ids", "also give the seed with which"),
+        ({"seed": None}, "invalid_request", "committed_ids", "also give the seed"),
         ({"committed_ids": [1, END, 2]}, "invalid_request", "committed_ids.1", "token 257 ends the text"),
         ({"committed_ids": [1] * (LENGTH + 1)}, "invalid_request", "committed_ids", "31 tokens are more than the 30"),
         ({"committed_ids": [1, 258]}, "token_out_of_range", "committed_ids.1", "258"),
