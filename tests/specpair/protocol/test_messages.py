@@ -76,7 +76,7 @@ def test_bad_values_are_refused_by_name(
             (VerifyRequest, {"draft_tokens": [1], "draft_probs": [bad]}, None, "")
             for bad in ({"1": "0.5"}, {"1": True}, {"1": None}, [1], None, 5)
         ),
-        *((schema, PROMPT | {"committed_ids": [1, 2]}, "committed_ids", "also give the seed with which") for schema in PROMPTED),
+        *((schema, PROMPT | {"committed_ids": [1, 2]}, "committed_ids", "also give the seed") for schema in PROMPTED),
         (GenerateRequest, PROMPT | {"draft_n": 2}, None, "draft_n: nothing is drafted in mode target"),
         *(
             (schema, body, None, ONE_PROMPT)
