@@ -20,13 +20,12 @@ from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
 from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
-from specpair.plugins import class_at
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.policy.experience import DraftingPolicy
+from specpair.speculation.policy.experience import DraftingPolicy, policy_at
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 
@@ -247,11 +246,6 @@ def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabul
     if given is not None and (wrong := foreign_id(given, target.vocabulary.size)) is not None:
         raise BadOption(f"the prediction holds {wrong}")
     return options
-
-
-def policy_at(name: str) -> type[DraftingPolicy]:
-    """The policy of the user's own at `module:Class`. Raises ValueError, which says what is wrong."""
-    return class_at(name, DraftingPolicy)
 
 
 class Observer(Protocol):

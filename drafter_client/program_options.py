@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import BRANCHES, VERIFIER, Options, policy_at
+from drafter_client.options import BRANCHES, VERIFIER, Options
 from gateway.openai_api.tools.styles import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.names import HubOptions
@@ -17,6 +17,7 @@ from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import like, option, settings_of
+from specpair.speculation.policy.experience import policy_at
 
 NGRAM = "ngram"  # a backend of the drafter only
 # A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom

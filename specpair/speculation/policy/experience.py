@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
+from specpair.plugins import class_at
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.policy.draft_length import DraftLength
@@ -33,6 +34,11 @@ class DraftingPolicy:
     draft_length: ClassVar[type[DraftLength]] = DraftLength  # how many draft tokens a request has
     latencies: ClassVar[type[LatencyModel]] = LatencyModel  # what a draft step, a verifier pass and a round trip take
     acceptance: ClassVar[type[AcceptanceModel]] = AcceptanceModel  # the chance that a draft token is accepted
+
+
+def policy_at(name: str) -> type[DraftingPolicy]:
+    """The policy of the user's own at `module:Class`. Raises ValueError, which says what is wrong."""
+    return class_at(name, DraftingPolicy)
 
 
 class Estimates(NamedTuple):
