@@ -166,8 +166,15 @@ def _deaf_to_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    heard: list[int] = []
+    # The mask is for the new processes. In this process another thread may take the signal, and Python would raise
+    # here, between the start of a process and what it is sent.
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        for number in heard:
+            signal.raise_signal(number)
