@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
-from backends.llama_cpp.library import interrupts_held, lib, take_warnings
+from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.model import (
     KV_TYPES,
     LlamaVocabulary,
@@ -28,6 +28,7 @@ from backends.llama_cpp.model import (
 )
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
+from specpair.command_line.start import interrupts_held
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions

@@ -3,11 +3,7 @@
 import ctypes
 import logging
 import os
-import signal
-import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # All variables must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
 # on the same machine (a token took 90 times as long). Threads that sleep at once are woken thousands of times a pass,
@@ -26,7 +22,7 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 from llama_cpp import llama_cpp as _bindings  # noqa: E402
 
-__all__ = ["interrupts_held", "lib", "take_warnings"]
+__all__ = ["lib", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
@@ -53,30 +49,6 @@ _ggml = _bindings._lib  # with the copy of ggml that llama.cpp uses: a wheel has
 if not _ggml.ggml_backend_reg_count():
     # Built with GGML_BACKEND_DL: a file for each kind of processor beside the library. The best for this one is loaded.
     _ggml.ggml_backend_load_all_from_path(str(_bindings._base_path).encode())
-
-
-@contextmanager
-def interrupts_held() -> Iterator[list[int]]:
-    """A context for native calls with Python callbacks, in which ctypes would drop a KeyboardInterrupt.
-
-    SIGINT and SIGTERM are collected in the list, and the first one is handled at the end. Does nothing outside of the
-    main thread, which alone handles signals.
-    """
-    held: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield held
-        return
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {number: handler for number, handler in before.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, lambda number, _frame: held.append(number))
-    try:
-        yield held
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if held:
-        signal.raise_signal(held[0])
 
 
 def take_warnings() -> str:

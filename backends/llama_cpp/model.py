@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backends.llama_cpp.library import interrupts_held, lib, take_warnings
+from backends.llama_cpp.library import lib, take_warnings
 from models.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
+from specpair.command_line.start import interrupts_held
 from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
 from specpair.engines.errors import ModelLoadError, NoGenerator
 from specpair.engines.load_options import LoadOptions

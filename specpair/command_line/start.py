@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
@@ -108,6 +108,31 @@ def keep_loaded_objects() -> None:
     tenth of a second, in which no token is drafted and no request is answered.
     """
     gc.freeze()
+
+
+@contextmanager
+def interrupts_held() -> Iterator[list[int]]:
+    """A context in which no KeyboardInterrupt is raised, for work that must not be cut: native calls with Python
+    callbacks, of which ctypes would drop it, and starts of processes.
+
+    SIGINT and SIGTERM are collected in the list, and the first one is handled at the end. Does nothing outside of the
+    main thread, which alone handles signals.
+    """
+    held: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield held
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _frame: held.append(number))
+    try:
+        yield held
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 class _Ended(BaseException):

@@ -18,6 +18,7 @@ from lab.simulator.configuration.keys import MS
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import FleetObserver, Record
 from lab.simulator.results.gathered import Gathered, SloDecision, distinct
+from specpair.command_line.start import interrupts_held
 from specpair.command_line.table import harmless
 
 Values = dict[str, float]  # measures by name; a value that is not a number is none
@@ -166,15 +167,11 @@ def _deaf_to_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    heard: list[int] = []
     # The mask is for the new processes. In this process another thread may take the signal, and Python would raise
     # here, between the start of a process and what it is sent.
-    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
-        for number in heard:
-            signal.raise_signal(number)
+    with interrupts_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
