@@ -181,8 +181,7 @@ class Options(TextSpec):
         return replace(self, mode=mode, prediction=None if mode is Mode.TARGET else self.prediction)
 
     def cold(self) -> "Options":
-        """These options with a salt of their own: for a measured text, which must not reuse the KV cache of another
-        text."""
+        """These options with a salt of their own: a measured text must not reuse the KV cache of another text."""
         return replace(self, cache_salt=secrets.token_hex(16))
 
     @property
@@ -337,7 +336,9 @@ class PairOptions:
 
     @property
     def policy_class(self) -> type[DraftingPolicy]:
-        return policy_at(self.policy) if isinstance(self.policy, str) else self.policy
+        if isinstance(self.policy, type) and issubclass(self.policy, DraftingPolicy):
+            return self.policy
+        return policy_at(str(self.policy))
 
 
 @contextmanager

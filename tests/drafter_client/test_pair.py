@@ -156,6 +156,9 @@ def test_errors_at_the_start_have_types(verifier: Verifier) -> None:
             Pair(verifier.url, Lookup(), **wrong)
     with pytest.raises(BadOption, match=r"policy: tests\.paths has no Nobody, which the drafting policy"):
         Pair(verifier.url, Lookup(), policy="tests.paths:Nobody")
+    not_one: Any = int
+    with pytest.raises(BadOption, match="policy: no drafting policy"):
+        Pair(verifier.url, Lookup(), policy=not_one)
 
 
 WAYS: dict[str, Callable[[Pair], None]] = {}
