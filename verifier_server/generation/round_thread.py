@@ -127,7 +127,8 @@ class RoundThread:
 
     def _submit(self, requests: Sequence[tuple[TokenEngine, Request]] = ()) -> None:
         """Submit the requests of a pass, with the prefills that wait for one."""
-        submitted, self._opening = [*requests, *self._opening], []
+        submitted = [*requests, *self._opening]
+        self._opening.clear()  # the same list: calls that `open` has queued append to it
         for engine in dict.fromkeys(engine for engine, _ in submitted):
             engine.submit(*(request for each, request in submitted if each is engine))
 
