@@ -92,10 +92,6 @@ class ProgramOptions(AnswerOptions):
     serve_key: SecretStr | None = option(
         None, "API key that programs must send (or DRAFTER_SERVE_KEY)", group=ACCESS, placeholder=KEY
     )
-    ssl_certfile: Path | None = option(None, "certificate, to serve HTTPS", group=ACCESS, placeholder="FILE")
-    ssl_keyfile: Path | None = option(
-        None, "the certificate's private key, unless the certificate's file has it", group=ACCESS, placeholder="FILE"
-    )
     remember: bool = option(
         True, "in mode auto, use the measurements of earlier runs, and keep those of this run", group="drafting"
     )

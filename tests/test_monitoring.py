@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from gateway.router.forwarding import Forwarding, SessionNodes
 from gateway.router.metrics import NodeCollector, dispatch_times
 from gateway.router.nodes import Fleet
 from gateway.router.watch import Watch
+from specpair.http_service.certificate import Certificate
 from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
 from tests.paths import ROOT
 from verifier_server.service import Service
@@ -27,7 +29,7 @@ from verifier_server.settings import Settings
 FOLDER = ROOT / "docs" / "monitoring"
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 DASHBOARD, ALERTS = FOLDER / "grafana-dashboard.json", FOLDER / "alerts.yml"
-SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",), "info": ("_info",)}
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(
     PROMTOOL is None, reason="promtool is not installed: it comes with Debian's package prometheus"
@@ -44,6 +46,7 @@ def series() -> frozenset[str]:
     DrafterMetrics(drafter)
     drafter.registry.register(PairVerifierGauges(lambda: "m", lambda: []))
     router = RequestMetrics(lambda: "m")
+    router.certificate_ends(cast(Certificate, SimpleNamespace(ends=0.0)))
     dispatched = dispatch_times(router)
     fleet = Fleet()
     watch, sessions, policy = Watch(fleet, None, 1.0), SessionNodes(1), POLICIES["hash"]()
@@ -150,6 +153,7 @@ FIRING: dict[str, dict[str, str]] = {
     "SpecpairVerifierAway": {'specpair_verifier_ready{instance="d", verifier="v"}': "0x60"},
     "SpecpairNoNode": {f"specpair_router_node_ready{{{_NODE}}}": "0x60"},
     "SpecpairNodeLost": {f"specpair_router_node_ready{{{_NODE}}}": "0x60"},
+    "SpecpairCertificateEnds": {'specpair_tls_certificate_not_after_seconds{instance="v"}': "600000+0x60"},
     "SpecpairNodeFailures": {f"specpair_router_node_failures_total{{{_NODE}}}": "0+60x60"},
     "SpecpairRouterRetries": {
         'specpair_router_repeated_total{instance="r"}': "0+60x60",

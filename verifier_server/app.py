@@ -131,7 +131,7 @@ def create_app(
     clock: Callable[[], float] = time.perf_counter,
     draft: Backend | None = None,
     after_failure: Callable[[], object] = lambda: None,
-) -> FastAPI:
+) -> App:
     """The application of a verifier with these `settings`.
 
     `backend`: a target model that is loaded already; None: the settings' model is loaded in the background.

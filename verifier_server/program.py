@@ -40,6 +40,7 @@ def serve(arguments: Sequence[str]) -> int:
     model cannot be loaded, or the engine dies."""
     from specpair.command_line.start import keep_loaded_objects
     from specpair.http_service import listening
+    from specpair.http_service.certificate import certificate_of
     from specpair.http_service.observability import logs
     from verifier_server.app import create_app, stop_process
     from verifier_server.settings import from_flags
@@ -47,9 +48,12 @@ def serve(arguments: Sequence[str]) -> int:
     def make() -> listening.ServedApp:
         settings, address = from_flags(arguments)
         logs.configure(settings.log_format)
+        certificate = certificate_of(address.ssl_certfile, address.ssl_keyfile, address.key)
         app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
         service = app.state.service
-        return listening.ServedApp(app, address.host, address.port, lambda: int(service.failure is not None))
+        return listening.ServedApp(
+            app, address.host, address.port, certificate, lambda: int(service.failure is not None)
+        )
 
     return listening.run("verifier", make)
 

@@ -179,11 +179,13 @@ def _no_file(path: Path | None) -> str:
 
 
 class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(LayeredSettings, ADDRESS)):  # type: ignore[misc]
-    """Where the command `verifier` listens. Under uvicorn, its own flags say so."""
+    """Where the command `verifier` listens, and its certificate. Under uvicorn, its own flags say so."""
 
     if TYPE_CHECKING:
         host: str
         port: int
+        ssl_certfile: Path | None
+        ssl_keyfile: Path | None
 
     @classmethod
     def usual_key(cls, name: str) -> str:
@@ -204,7 +206,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     for layer in layers:
         for name in sorted(ListenAddress.model_fields.keys() & layer.values.keys()):
             _log.warning(
-                "%s: only the command 'verifier' reads this %s; uvicorn takes --%s", layer.key(name), layer.kind, name
+                "%s: only the command 'verifier' reads this %s; uvicorn takes %s",
+                layer.key(name),
+                layer.kind,
+                flag(name),
             )
     return Settings.from_layers(layers)
 
@@ -284,9 +289,7 @@ def flags_parser(options: Mapping[str, Option], command: CommandHelp = SERVE) ->
     parser = Parser(**command._asdict())
     parser.add_config_flags()
     server = parser.add_argument_group("server")
-    for option in ADDRESS.values():
-        add_option(server, option)
     groups = {title: parser.add_argument_group(title) for title in (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, ROUTER)}
-    for option in options.values():
+    for option in (*ADDRESS.values(), *options.values()):
         add_option(groups.get(option.about.group, server), option)
     return parser

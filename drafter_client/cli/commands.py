@@ -299,12 +299,6 @@ def _check_access(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(
                 f"{settings.key('insecure')}: no key is needed then, but {settings.key(name)} gives one{_LEAVE}"
             )
-    if options.ssl_keyfile is not None and options.ssl_certfile is None:
-        parser.error(f"{settings.key('ssl_keyfile')}: belongs to a certificate, give that with --ssl-certfile")
-    for name in ("ssl_certfile", "ssl_keyfile"):
-        path = getattr(options, name)
-        if path is not None and not path.is_file():
-            parser.error(f"{settings.key(name)}: no such file: {path}")
 
 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:

@@ -14,9 +14,10 @@ from drafter_client.serve.metrics import DrafterMetrics, Observers
 from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.setting_values import SettingsError
+from specpair.http_service.certificate import certificate_of
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.listening import bind_sockets, configured, serve, shown_address
+from specpair.http_service.listening import bind_sockets, serve, shown_address
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
@@ -26,14 +27,15 @@ _log = logging.getLogger("specpair.drafter")
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Serve until stopped. Returns the exit status: 1 when the port is in use, a file of keys cannot be read, or
-    settings of a router are missing."""
+    """Serve until stopped. Returns the exit status: 1 when the port is in use, a file of keys or the certificate
+    cannot be read, or settings of a router are missing."""
     logs.configure(options.log_format)
     try:
         gate = Gate.of(
             options.serve_key, options.keys_file, options.insecure, DRAFTER, options.settings.key("keys_file")
         )
         registration = registration_of(options.settings, options.settings.key)
+        certificate = certificate_of(options.ssl_certfile, options.ssl_keyfile, options.settings.key)
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
@@ -67,18 +69,11 @@ def run_serve(options: argparse.Namespace) -> int:
         on_failure.pop_all()
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""
     for bound in sockets:
-        scheme = "https" if options.ssl_certfile else "http"
+        scheme = "http" if certificate is None else "https"
         where = f"{one_line(pair.target.name)}{drafter}: {scheme}://{shown_address(bound)}/v1"
         if options.log_format == "json":
             _log.info("%s", where)
         else:
             print(f"{where}  (Ctrl-C ends it)", file=sys.stderr)
-    config = configured(
-        app,
-        log_level="warning",
-        ssl_certfile=options.ssl_certfile,
-        ssl_keyfile=options.ssl_keyfile,
-        ssl_keyfile_password="",  # else it would be asked for on the terminal
-    )
-    serve(config, sockets)
+    serve(app, sockets, certificate, log_level="warning")
     return 0

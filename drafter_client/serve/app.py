@@ -67,7 +67,7 @@ def create_app(
     feed: Feed | None = None,
     registration: Registration | None = None,
     how: AppOptions = AppOptions(),
-) -> FastAPI:
+) -> App:
     """The application in front of `pair`, which generates `texts` texts at a time, while `queue` may wait.
 
     `options`: how texts are drafted; a request says how they are sampled.

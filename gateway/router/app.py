@@ -22,6 +22,7 @@ from gateway.router.settings import flags_parser as parser
 from gateway.router.watch import Watch
 from specpair.http_service import listening
 from specpair.http_service.app import App, HeadRequests, TrailingSlash
+from specpair.http_service.certificate import certificate_of
 from specpair.http_service.keys import key_command
 from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
@@ -36,7 +37,7 @@ from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_ori
 _log = logging.getLogger("gateway.router")
 
 
-def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
+def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> App:
     """The application of a router with these `settings`. `nodes`: those that stand in a list.
 
     Raises SettingsError for a file of keys that cannot be read.
@@ -113,6 +114,7 @@ def main() -> int:
     def make() -> listening.ServedApp:
         settings, nodes = from_flags(arguments)
         logs.configure(settings.log_format)
-        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port)
+        certificate = certificate_of(settings.ssl_certfile, settings.ssl_keyfile, settings.key)
+        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port, certificate)
 
     return listening.run("specpair router", make)

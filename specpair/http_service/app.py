@@ -38,6 +38,7 @@ class App(FastAPI):
         )
         self.openapi = document  # type: ignore[method-assign]
         self._direct: dict[str, ASGIApp] = {}  # by path
+        self.metrics: RequestMetrics  # set by `add_layers`
         add_docs(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +81,7 @@ class App(FastAPI):
     ) -> None:
         """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
         `paths`: those that are counted apart, as Starlette's routes write them."""
+        self.metrics = metrics
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         if origins.allowed:  # without allowed origins, replies have no header of CORS
             self.add_middleware(_Cors, origins=origins)

@@ -1,5 +1,6 @@
 """Binds and serves a service's sockets, before a model loads: a command ends at once if its port is in use."""
 
+import asyncio
 import errno
 import logging
 import socket
@@ -13,6 +14,8 @@ from starlette.types import ASGIApp
 
 from specpair.command_line import start
 from specpair.command_line.setting_values import SettingsError
+from specpair.http_service.app import App
+from specpair.http_service.certificate import Certificate
 from specpair.http_service.connection import Connection
 from specpair.http_service.observability import logs
 from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm
@@ -64,26 +67,43 @@ def shown_address(bound: socket.socket) -> str:
 
 
 class ListeningServer(uvicorn.Server):
-    """uvicorn on bound sockets. Logs the addresses, which uvicorn omits for such sockets."""
+    """uvicorn on bound sockets: logs their addresses, which uvicorn omits for them, and renews the certificate."""
+
+    def __init__(self, config: uvicorn.Config, certificate: Certificate | None) -> None:
+        super().__init__(config)
+        self._certificate = certificate
+        self._renewing: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for bound in sockets or ():
-            _log.info("Uvicorn running on http://%s (Press CTRL+C to quit)", shown_address(bound))
+            scheme = "http" if self._certificate is None else "https"
+            _log.info("Uvicorn running on %s://%s (Press CTRL+C to quit)", scheme, shown_address(bound))
+        if self._certificate is not None and self.config.ssl is not None:
+            self._renewing = asyncio.create_task(self._certificate.renew(self.config.ssl))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        await super().shutdown(sockets)
 
 
-def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    """Serve on these sockets until a signal ends it."""
+def serve(app: App, sockets: list[socket.socket], certificate: Certificate | None, **more: Any) -> None:
+    """Serve on these sockets until a signal ends it. `more`: further settings of uvicorn."""
+    if certificate is not None:
+        app.metrics.certificate_ends(certificate)
+        more |= {"ssl_certfile": certificate.certfile, "ssl_keyfile": certificate.keyfile, "ssl_keyfile_password": ""}
     with suppress(KeyboardInterrupt, EndedBySigterm):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         end_by_sigterm()
-        ListeningServer(config).run(sockets)
+        ListeningServer(configured(app, **more), certificate).run(sockets)
 
 
 class ServedApp(NamedTuple):
-    app: ASGIApp
+    app: App
     host: str
     port: int
+    certificate: Certificate | None = None
     status: Callable[[], int] = lambda: 0  # the command's exit status once it was stopped
 
 
@@ -105,5 +125,5 @@ def run(name: str, make: Callable[[], ServedApp]) -> int:
     except SettingsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
-    serve(configured(served.app), sockets)
+    serve(served.app, sockets, served.certificate)
     return served.status()

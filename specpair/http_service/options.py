@@ -43,6 +43,20 @@ class ServiceOptions:
         False, "log a line for each request, except health checks and metrics scrapes", group=SERVICE
     )
     metrics_open: bool = option(False, "serve /metrics without a key", group=SERVICE)
+    ssl_certfile: Path | None = option(
+        None,
+        "certificate, to serve HTTPS; it is read again when the file changes",
+        usually="none",
+        group=ACCESS,
+        placeholder="FILE",
+    )
+    ssl_keyfile: Path | None = option(
+        None,
+        "the certificate's private key, unless the certificate's file has it",
+        usually="none",
+        group=ACCESS,
+        placeholder="FILE",
+    )
     keys_file: Path | None = option(
         None,
         "file with the hashes of several API keys; the command 'key new NAME' adds a key",

@@ -37,6 +37,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "max_body_bytes": (2000, 3000, 4000),
     "api_key": ("k1", "k2", "k3"),
     "keys_file": (Path("/1"), Path("/2"), Path("/3")),
+    "ssl_certfile": (Path("/1"), Path("/2"), Path("/3")),
+    "ssl_keyfile": (Path("/1"), Path("/2"), Path("/3")),
     "hourly_price": (0.5, 1.0, 2.0),
     "allowed_hosts": ("*", "a.example", "*.b.example"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),

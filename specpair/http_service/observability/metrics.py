@@ -3,7 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from specpair.extras import installed_version
+from specpair.http_service.certificate import Certificate
 
 PREFIX = "specpair"
 SECONDS = (
@@ -22,7 +25,8 @@ class RequestMetrics:
     """The metrics of the requests to one application, in a registry of its own. Thread-safe.
 
     Behind the prefix, a metric has the name that vLLM gives to the same thing, if vLLM has it. Each metric has the
-    label `model_name`; those that tell callers apart also have `key`, if `by_key` asks for it.
+    label `model_name`, except the version and the certificate's end; those that tell callers apart also have `key`, if
+    `by_key` asks for it.
     """
 
     def __init__(self, model_name: Callable[[], str], *, by_key: bool = False) -> None:
@@ -34,6 +38,8 @@ class RequestMetrics:
         self._by_key = by_key
         self._key_label = ("key",) if by_key else ()
         self._requests: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+        build = Info("build", "The version of specpair.", namespace=PREFIX, registry=self.registry)
+        build.info({"version": installed_version()})
         self._http_requests = self.counter(
             "http_requests", "Requests by route and status.", "route", "status", *self._key_label
         )
@@ -43,6 +49,12 @@ class RequestMetrics:
 
     def model_name(self) -> str:
         return label(self._model_name())
+
+    def certificate_ends(self, certificate: Certificate) -> None:
+        """Add a metric with the end of the service's certificate, also after it is renewed."""
+        words = "When the service's certificate ends, as Unix time."
+        gauge = Gauge("tls_certificate_not_after_seconds", words, namespace=PREFIX, registry=self.registry)
+        gauge.set_function(lambda: certificate.ends)
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
         """A new counter with the label `model_name` and then `labels`. Its exposed name ends with `_total`."""

@@ -73,8 +73,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "allowed_hosts": ("*", "a.example", "*.b.example"),
     "tool_style": ("hermes", "llama", "json"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
-    "ssl_certfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
-    "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
+    "ssl_certfile": ("/a.pem", "/b.pem", "/c.pem"),
+    "ssl_keyfile": ("/a.key", "/b.key", "/c.key"),
     "mode": ("auto", "fused", "target"),
     "cache_salt": ("a", "b", "c"),
     "regex": ("a", "b", "c"),
@@ -114,7 +114,6 @@ NEEDED = {
     "threshold": ["--strategy=threshold"],
     "concurrency": ["--prompt-file=x"],
     "remember": ["--mode=auto"],
-    "ssl_keyfile": [f"--ssl-certfile={DEFAULT_DRAFT}"],
 }
 
 
@@ -158,11 +157,7 @@ def test_each_setting_is_taken_from_the_highest_layer(
 ) -> None:
     read, parser = COMMANDS[command]
     needed = ["server"] if command == "solo" and name in ("verifier", "api_key", "patience") else []
-    needed += (
-        NEEDED.get(name, [])
-        if (command == "serve" and name in ("remember", "ssl_keyfile")) or command == "drafter"
-        else []
-    )
+    needed += NEEDED.get(name, []) if (command == "serve" and name == "remember") or command == "drafter" else []
     default = parser().get_default(name)
     values = VALUES.get(name, (3, 4, 5))
     flags, variable = [f"{flag(name)}={values[0]}"], f"DRAFTER_{name.upper()}"

@@ -23,9 +23,9 @@ from tests.paths import ROOT
 
 _BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)
 _OPENSSL = next(block for block in _BLOCKS if block.startswith("openssl "))
-_SERVE = next(block for block in _BLOCKS if "--ssl-cert-reqs" in block)
+_SERVE = next(block for block in _BLOCKS if "\ndrafter serve --host" in block and "--ssl-certfile" in block)
+_MUTUAL = next(block for block in _BLOCKS if "--ssl-cert-reqs" in block)
 _DRAFTER = next(block for block in _BLOCKS if "SSL_CERT_FILE=" in block)
-_DRAFTER_SERVE = next(block for block in _BLOCKS if "serve --host" in block and "--ssl-certfile" in block)
 TOY = DraftModel(Path("1"), "scripted")
 OPTIONS = Options(max_tokens=12, temperature=0.8, seed=3)
 
@@ -73,9 +73,19 @@ def _in(folder: Path, arguments: list[str]) -> list[str]:
 @contextmanager
 def verifier(folder: Path, *, client_certificates: bool) -> Iterator[str]:
     """The page's command, but on a free port of this machine and with a toy model: its address."""
-    _, *arguments = _commands(_SERVE)[client_certificates]
+    _, *arguments = _commands(_MUTUAL if client_certificates else _SERVE)[0]
     address = arguments.index("--host")
     assert arguments[address : address + 4] == ["--host", "0.0.0.0", "--port", "8443"]
+    if not client_certificates:
+        arguments[address : address + 4] = ["--port", "0"]
+        with child(
+            *("-m", "verifier_server", *_in(folder, arguments)),
+            environment=_environment(VERIFIER_BACKEND="scripted", VERIFIER_API_KEY="s3cret"),
+            stderr=subprocess.PIPE,
+        ) as process:
+            port = _said(process, r"https://127\.0\.0\.1:(\d+)")[1]
+            yield f"https://localhost:{port}"
+        return
     with socket.create_server(("127.0.0.1", 0)) as listener:
         arguments[address : address + 4] = ["--fd", str(listener.fileno())]
         with child(
@@ -93,6 +103,17 @@ def verifier(folder: Path, *, client_certificates: bool) -> Iterator[str]:
             ):
                 pass
             yield f"https://localhost:{port}"
+
+
+def _said(process: "subprocess.Popen[str]", pattern: str) -> "re.Match[str]":
+    """What a service says on standard error, in the line that has it."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError("".join(lines))
 
 
 def _trusting(folder: Path, *, with_certificate: bool) -> ssl.SSLContext:
@@ -134,7 +155,7 @@ def test_verifier_that_asks_for_certificates_serves_clients_that_have_one(folder
 
 
 def test_drafter_serves_https(folder: Path) -> None:
-    ((_program, *arguments),) = _commands(_DRAFTER_SERVE)
+    _program, *arguments = _commands(_SERVE)[1]
     arguments[arguments.index("0.0.0.0")] = "127.0.0.1"
     with verifier(folder, client_certificates=False) as url:
         flags = ["--port", "0", "--verifier", url, "--api-key", "s3cret", "--backend", "scripted", "--draft-model", "1"]
@@ -143,10 +164,7 @@ def test_drafter_serves_https(folder: Path) -> None:
             environment=_environment(SSL_CERT_FILE=str(folder / "ca.pem")),
             stderr=subprocess.PIPE,
         ) as process:
-            assert process.stderr is not None
-            said = next((line for line in process.stderr if "/v1" in line), "nothing")
-            address = re.search(r"https://127\.0\.0\.1:\d+", said)
-            assert address, said
+            address = _said(process, r"https://127\.0\.0\.1:\d+")
             trusting = _trusting(folder, with_certificate=False)
             with httpx.Client(verify=trusting, trust_env=False, timeout=60) as http:
                 reply = http.post(f"{address[0]}/v1/completions", json={"prompt": "import", "max_tokens": 4})
