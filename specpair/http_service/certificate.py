@@ -37,7 +37,7 @@ class Certificate:
                 continue
             self._read = seen
             try:
-                self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a failure would leave `context` with a half
+                self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a failure could leave half of it in `context`
                 self.ends = self._load(context)
             except SettingsError as error:
                 _log.error("the certificate is not renewed, the one before it stays in use: %s", error)
@@ -52,10 +52,8 @@ class Certificate:
             context.load_cert_chain(self.certfile, self.keyfile, password="")  # else OpenSSL asks on the terminal
             return _end_of(self.certfile, context)
         except ssl.SSLError as error:
-            files, why = " and ".join(map(str, self._paths)), error.reason or error
-            raise SettingsError(
-                f"{files}: expected a PEM certificate and its key, without a password ({why})"
-            ) from None
+            files, why = " and ".join(map(str, self._paths)), f" ({error.reason})" if error.reason else ""
+            raise SettingsError(f"{files}: expected a PEM certificate and its key, without a password{why}") from None
         except OSError as error:
             raise SettingsError(f"{error.filename}: {error.strerror}") from None
 
