@@ -18,7 +18,7 @@ from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import joined
-from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, renamed, translated
+from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, in_terms_of, translated
 from gateway.openai_api.prompts import check_model
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.replies.events import event_bytes
@@ -275,9 +275,7 @@ class MessageEndpoints:
         asked = await self._source.read(request, lambda body: translated(requests.CountRequest, body, asked_of))
         target = self._source.target()
         check_model(asked.chat.model, target)
-        try:
+        with in_terms_of(asked.names):
             chat = asked.for_template(target.chat_template)
             ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.opening))
-        except SpecPairError as error:
-            raise renamed(error, asked.names) from None
         return JsonReply(replies.TokenCount(input_tokens=len(ids)).json_bytes())
