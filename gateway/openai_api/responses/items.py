@@ -18,6 +18,7 @@ from gateway.openai_api.responses.requests import (
     Item,
     ItemReference,
 )
+from specpair.http_service.hints import take_hint
 from specpair.protocol.errors import UnknownResponse
 
 Json = dict[str, Any]
@@ -35,6 +36,8 @@ def messages_of(given: str | Sequence[Item], find: Find) -> tuple[list[Json], li
         if isinstance(item, ItemReference):
             item = _referred(item.id, find, f"input.{at}.id")
         _add(messages, item)
+        if isinstance(item, HostedItem) and item.function is None and item.answer is None:
+            take_hint(f"input.{at}.{item.type}", "it holds nothing that the model could see: leave it out")
         names += [f"input.{at}"] * (len(messages) - len(names))
     return messages, names
 

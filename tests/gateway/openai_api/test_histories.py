@@ -55,6 +55,7 @@ class Served:
 
     def __init__(self, url: str, listener: Listener) -> None:
         self._url, self.listener = url, listener
+        self.ignored: str | None = None  # hints that the last reply has named
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         return httpx.post(f"{self._url}{path}", json=body, trust_env=False)
@@ -64,6 +65,7 @@ class Served:
         limit = "max_output_tokens" if "input" in body else "max_tokens"
         reply = self.post(path, **{limit: 1} | body)
         assert reply.status_code == 200, reply.text
+        self.ignored = reply.headers.get("x-specpair-ignored")
         return self.listener.heard.removesuffix("<assistant>")
 
     def chat(self, *messages: Any, **body: Any) -> str:
@@ -181,6 +183,8 @@ def test_arguments_that_are_no_object_stay_as_far_as_the_template_shows_them(tem
         for row in ODD:
             prompt = served.chat(USER, call(row[0]), result())
             assert prompt == f"<user>Hi</><assistant><call look>{row[which]}</><tool look>rain</>", row[0]
+            lost = template == ITEMS and row[0] not in ('{"a": 1}', "", None, "null", {"a": 1})
+            assert served.ignored == ("messages.tool_calls.function.arguments" if lost else None), row[0]
             item = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": row[0]}
             output = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
             assert served.responses(USER, item, output) == prompt
@@ -290,6 +294,7 @@ EMPTY_ITEMS: list[Any] = [
 def test_items_that_hold_nothing_for_the_model_are_left_out(served: Served, item: Any) -> None:
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
     assert served.responses(USER, item, said, USER) == "<user>Hi</><assistant>A</><user>Hi</>"
+    assert served.ignored == f"input.{item['type']}"
 
 
 IMAGE = {"type": "base64", "media_type": "image/png", "data": "iVBO"}
