@@ -20,6 +20,7 @@ from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.modes.auto import ModeSelection
 from specpair.corpus import index
 from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.corpus.files import text_of
 from specpair.engines.errors import first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import PaddedVocabulary
@@ -85,7 +86,7 @@ def test_corpus_build_makes_the_index_that_texts_use(
     (tmp_path / "a.txt").write_text("a note")
     (tmp_path / "b.txt").write_text("another one")
     (tmp_path / "c.pem").write_text("key")
-    read = index.text_of
+    read = text_of
 
     def refused(path: str) -> str | None:
         if path.endswith("b.txt"):
@@ -93,7 +94,7 @@ def test_corpus_build_makes_the_index_that_texts_use(
         return read(path)
 
     build = ("corpus", "build", str(tmp_path), "--verifier", repeating.url)
-    monkeypatch.setattr(index, "text_of", refused)
+    monkeypatch.setattr("specpair.corpus.index.text_of", refused)
     built = drafter(*build)
     assert built.status == 1 and f"cannot be read: {tmp_path}/b.txt" in built.err
     assert built.out.startswith(f"{tmp_path}: 1 file, 6 tokens, ") and "left out: 1 keys, 1 unreadable" in built.out
