@@ -13,7 +13,7 @@ from typing import Any
 from gateway.openai_api.answer import AnswerForm, Markers, markers_of, markers_to_read
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
-from gateway.openai_api.tools.grammar import Schema, calls_grammar
+from gateway.openai_api.tools.grammar import Schema, calls_grammar, literal_of
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.grammar.keywords import keyword_path
@@ -147,17 +147,17 @@ def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None
 
 def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: bool) -> str:
     """A grammar with thoughts before it. `begun`: the prompt has begun them; otherwise they may be missing."""
-    control = _control_tokens((thoughts.begin, thoughts.end), vocabulary)
-    begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
+    control = _control_tokens(thoughts.texts, vocabulary)
+    begin, end, behind = (literal_of(text, control) for text in thoughts.texts)
     lazy = "" if thoughts.end in control else "[lazy]"
     start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
-    rules = [start, "thoughts: ended BLANK", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
+    rules = [start, f"thoughts: ended BLANK {behind}", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
     return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
 
 
 def _control_tokens(spelled: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
-    """The control tokens among these texts."""
-    found = {text: vocabulary.token_of(text) for text in spelled}
+    """The control tokens among these texts, and those of gpt-oss, of several of which a text may be made."""
+    found = {text: vocabulary.token_of(text) for text in (*spelled, *NOTATIONS[Style.HARMONY].writing().tokens)}
     return {
         text: token for text, token in found.items() if token is not None and vocabulary.kinds[token] == Kind.CONTROL
     }

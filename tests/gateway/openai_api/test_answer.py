@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import BEGIN, END, ByteVocabulary
-from gateway.openai_api.answer import THINK, AnswerForm, AnswerReader, Markers, Thought, ThoughtReader, markers_of
+from gateway.openai_api.answer import THINK, AnswerForm, AnswerReader, Markers, ThoughtReader, markers_of
 from gateway.openai_api.detokenizer import Detokenizer, StopStrings
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
-from gateway.openai_api.tools.reader import CallBegan, Content
+from gateway.openai_api.tools.reader import CallBegan, Content, Thought
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
