@@ -36,6 +36,7 @@ class Paired:
     # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
     selections: dict[bool, tuple[ModeSelection, LatencyProbe]]  # by whether a text has a prediction
     experience: Experience
+    lookup_experience: Experience  # of texts, or parts of them, that are drafted by lookup alone
 
     @property
     def info(self) -> ModelInfo:
@@ -192,11 +193,12 @@ class Pairing:
                 predicted=predicted,
                 times=drafting.times,
                 shares_cores=drafting.shares_cores,
+                may_look_up=_may_look_up(drafting),
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
         made = self._replicas[address, drafting.info.identity] = Paired(
-            address, drafting, selections, Experience(self._policy)
+            address, drafting, selections, Experience(self._policy), Experience(self._policy)
         )
         return made
 
@@ -205,6 +207,13 @@ def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
     local = [] if drafting.name is None else [Mode.REMOTE]
     there = [*drafting.info.modes, *([Mode.FUSED] if predicted else [])]
     return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
+
+
+def _may_look_up(drafting: OpenedSource) -> bool:
+    """Whether to draft by lookup alone where the draft model does not pay: `remote` with it would be slower than the
+    target alone, as its steps take the verifier's cores, or as the verifier waits for them."""
+    drafts = drafting.name is not None and not drafting.looks_up and Mode.TARGET in drafting.info.modes
+    return drafts and (drafting.shares_cores or not drafting.info.self_continue)
 
 
 class RunningSession(NamedTuple):

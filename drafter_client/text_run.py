@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
+from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import ModelChanged
 from drafter_client.generation import events
 from drafter_client.generation.resuming import Run, released, resuming
@@ -18,11 +19,11 @@ from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.custom import FallbackDrafter
 from specpair.protocol.service_responses import continues
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.drafting.lookups import TokenLookup
+from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity without a token between them
@@ -93,17 +94,21 @@ class TextRun:
             options=self.options,
             tell=self.tell,
             clock=self.clock,
+            lookups=self._lookups if self.options.lookup or self.options.predicted else None,
         )
+
+    def _lookups(self) -> Lookups:
+        return self._speculation(self.client, self.options).lookups()
 
     def _keep_measurements(self) -> None:
         # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
         if self.options.one_mode is None and self._draft_failure is None:
             self._learnt()[0].keep()
 
-    def _begin(self, client: VerifierClient, options: Options) -> Run:
+    def _begin(self, client: VerifierClient, options: Options, looks_up: bool = False) -> Run:
         """Begin the text, or a stretch of it, in `options.mode`; without drafts if the verifier comes back without a
-        draft model."""
-        self._tell_mode(options.mode)
+        draft model. `looks_up`: drafted by lookup alone."""
+        self._tell_mode(options.mode, looks_up)
         client.move_to(self.client.address)
         changes, known = 0, 0
 
@@ -121,7 +126,7 @@ class TextRun:
             return True
 
         return resuming(
-            lambda: self._attempt(client, options),
+            lambda: self._attempt(client, options, looks_up),
             self.text,
             self._bounds,
             tell=self.tell,
@@ -131,7 +136,7 @@ class TextRun:
             goes_on_after=goes_on_after,
         )
 
-    def _attempt(self, client: VerifierClient, options: Options) -> Run:
+    def _attempt(self, client: VerifierClient, options: Options, looks_up: bool) -> Run:
         """Begin an attempt at the text at the verifier of `client`, one of several perhaps."""
         if self.verifiers is not None:
             self._follow(client, self.verifiers)
@@ -140,7 +145,7 @@ class TextRun:
                 options = options.in_mode(offered)
                 self._tell_mode(offered)
         if options.mode is Mode.REMOTE:
-            return self._speculation(client, options).tokens()
+            return self._speculation(client, options, looks_up).tokens()
         return served(client, self.text, options.generate_request(), self._bounds(), self.tell, self.clock)
 
     def _follow(self, client: VerifierClient, verifiers: Verifiers) -> None:
@@ -163,8 +168,13 @@ class TextRun:
         fits = len(self.text.prompt_ids) + self.options.max_tokens <= now.context_length
         self.tell(events.ModelTaken(now.name, None if fits else now.context_length), self.clock())
 
-    def _tell_mode(self, mode: Mode) -> None:
-        drafting, here = self.paired.drafting, mode is Mode.REMOTE
+    def _drafting(self, looks_up: bool) -> OpenedSource:
+        """What drafts here. `looks_up`: without the draft model."""
+        drafting = self.paired.drafting
+        return replace(drafting, name=NGRAM_LOOKUP, looks_up=True, threads=0) if looks_up else drafting
+
+    def _tell_mode(self, mode: Mode, looks_up: bool = False) -> None:
+        drafting, here = self._drafting(looks_up), mode is Mode.REMOTE
         name = drafting.name if here else drafting.info.draft_model if mode is Mode.FUSED else None
         self.tell(events.ModeChosen(mode, name or "", here and drafting.looks_up), self.clock())
 
@@ -202,21 +212,21 @@ class TextRun:
             self.tell(events.Ended(self.text.finish_reason), self.clock())
         return self.text.finish_reason is None
 
-    def _speculation(self, client: VerifierClient, options: Options) -> SpeculativeRun:
+    def _speculation(self, client: VerifierClient, options: Options, looks_up: bool = False) -> SpeculativeRun:
         assert self.drafter is not None
-        drafting = self.paired.drafting
+        drafting = self._drafting(looks_up)
         corpus = self.corpora.of(drafting.vocabulary)
         return SpeculativeRun(
             client=client,
-            drafter=self.drafter,
+            drafter=NgramDrafter() if looks_up else self.drafter,
             text=self.text,
             options=options if options.lookup and not drafting.looks_up else replace(options, lookup=False),
             info=self.paired.info,
             tell=self.tell,
             clock=self.clock,
             round_trip=self._learnt()[0].link,
-            mechanisms=self._mechanisms(options),
-            experience=self.paired.experience,
+            mechanisms=self._mechanisms(options, drafting),
+            experience=self.paired.lookup_experience if looks_up else self.paired.experience,
             vocabulary=drafting.vocabulary,
             corpus=None if corpus is None else corpus.lookup,
             earlier=self._earlier if options.lookup else lambda: None,
@@ -226,9 +236,9 @@ class TextRun:
         invariant = self.options.strategy in DRAFTER_INVARIANT  # else the text would depend on earlier texts
         return self.earlier.lookup(self._scope, self.paired.info.vocabulary.size) if invariant else None
 
-    def _mechanisms(self, options: Options) -> Mechanisms:
+    def _mechanisms(self, options: Options, drafting: OpenedSource) -> Mechanisms:
         if options.lockstep_only:
             return LOCKSTEP
-        drafting, changes = self.paired.drafting, self.options.mode is Mode.AUTO
+        changes = self.options.mode is Mode.AUTO
         alone = drafting.info.self_continue
         return mechanisms_of(shares_cores=drafting.shares_cores, self_continue=alone, may_change_mode=changes)

@@ -200,6 +200,8 @@ def refine(found: dict[str, Json]) -> None:
         for field, values in beside.only.items():
             said = "Not supported: taken with a value that asks for nothing."
             properties[field] = {"enum": [None, *values], "description": said}
+        for field in beside.hints:
+            properties[field] = {"description": "A hint: taken without effect, and named in the reply's header."}
         schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
 
 

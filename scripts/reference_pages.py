@@ -149,12 +149,14 @@ def openai_fields() -> str:
         "ignore it would give another text than the one that was asked for.",
     ]
     for name, beside in TABLE.items():
-        others = {*beside.ignored, *beside.only}
+        others = {*beside.ignored, *beside.hints, *beside.only}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]
         text += ["", "| fields | taken |", "|---|---|", f"| {_listed(used)} | used |"]
         if beside.ignored:
             text.append(f"| {_listed(beside.ignored)} | with any value, without effect |")
+        if beside.hints:
+            text.append(f"| {_listed(beside.hints)} | with any value, without effect, and named in the reply |")
         alike: dict[str, list[str]] = {}  # names of fields, by the rest of their row
         for field, values in beside.only.items():
             taken = f"only as {_values((*values, None))}"

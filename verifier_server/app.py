@@ -203,7 +203,8 @@ def create_app(
     FAILURES.add_to(app)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    app.add_layers(gate, origins, hosts, service.metrics, [*document.SERVICE.paths, *page.paths], settings.access_log)
+    paths, access_log = [*document.SERVICE.paths, *page.paths], settings.access_log
+    app.add_layers(gate, origins, hosts, service.metrics, paths, access_log, strict=settings.strict)
     app.serve_directly(operations.VERIFY, FAILURES)
     return app
 

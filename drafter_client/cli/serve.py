@@ -62,6 +62,7 @@ def run_serve(options: argparse.Namespace) -> int:
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
             tool_style=style_named(options.tool_style),
+            strict=options.strict,
         )
         app = create_app(
             *(pair, chosen, options.texts, options.queue, metrics), feed=feed, registration=registration, how=how

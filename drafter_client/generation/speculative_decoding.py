@@ -166,6 +166,18 @@ class SpeculativeRun:
                 received += sum(each.received for each in traffics) - received_before
                 tell(Ended(text.finish_reason, sent, received), ended)
 
+    def lookups(self, *, limited: bool = False) -> Lookups:
+        """Those of the text. `limited`: drafts keep to what the text may be."""
+        options, known, prompt_len = self.options, self.vocabulary if limited else None, len(self.text.prompt_ids)
+        return Lookups(
+            prompt_len,
+            in_text=options.lookup,
+            prediction=options.prediction_ids,
+            corpus=None if self.corpus is None else self.corpus(),
+            earlier=self.earlier(),
+            limits=None if known is None else processors_of(options.drawn, known, prompt_len, limits=True),
+        )
+
     def _allowed_mechanisms(self) -> Mechanisms:
         invariant = self.options.strategy in DRAFTER_INVARIANT
         if not invariant and self.mechanisms != LOCKSTEP:
@@ -271,21 +283,9 @@ class Preparation:
                 executor = self._executor()
                 stack.callback(executor.close)
                 executor.read(self._known, self._speculation.text.read)
-                lookups = self._lookups()
+                lookups = self._speculation.lookups(limited=True)
                 lookups.follow(self._known)
                 stack.pop_all()
             self._prepared.set_result((executor, lookups))
         except BaseException as error:  # raised where the result is asked for
             self._prepared.set_exception(error)
-
-    def _lookups(self) -> Lookups:
-        made, options, prompt_len = self._speculation, self._speculation.options, len(self._speculation.text.prompt_ids)
-        known = made.vocabulary
-        return Lookups(
-            prompt_len,
-            in_text=options.lookup,
-            prediction=options.prediction_ids,
-            corpus=None if made.corpus is None else made.corpus(),
-            earlier=made.earlier(),
-            limits=None if known is None else processors_of(options.drawn, known, prompt_len, limits=True),
-        )

@@ -29,6 +29,7 @@ from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.token_sources import TokenSource
+from specpair.speculation.drafting.lookups import FoundTokens, Lookups
 from specpair.speculation.policy.modes import estimate
 from specpair.speculation.policy.modes.rates import ModeRates, links_differ
 from specpair.speculation.policy.modes.selector import ModeSelector
@@ -36,6 +37,7 @@ from specpair.speculation.policy.modes.selector import ModeSelector
 _PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next
 _PROBES = 3  # probes in a row that have to find another round trip: a busy machine may disturb some
 _LINKS = 8  # earlier links of this run whose measurements are kept
+_PRIOR_FOUND = 0.1  # share of a text's tokens that lookups find, before any text was written
 _PROMPT_TIMED, _STEPS_TIMED = 2, 6  # prompt tokens before the draft steps that are timed, and how many steps are timed
 
 
@@ -57,6 +59,7 @@ class ModeSelection:
         predicted: bool = False,
         times: PassTimes | None = None,
         shares_cores: bool = False,
+        may_look_up: bool = False,
     ) -> None:
         """`draft`: name of the drafter on this machine.
         `link`: the present round trip in seconds.
@@ -64,6 +67,7 @@ class ModeSelection:
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
         `times`: of the draft model's passes; None: not known.
         `shares_cores`: whether the drafter and the verifier need the same cores of this machine.
+        `may_look_up`: whether texts may also be drafted here by lookup alone.
         """
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
@@ -91,6 +95,8 @@ class ModeSelection:
         )
         self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured)
         self._selector = ModeSelector(self._rates, written)
+        self._may_look_up = may_look_up
+        self._found = estimate.AcceptanceEstimate(estimate.PRIOR_PREDICTION if predicted else _PRIOR_FOUND)
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
         self._changed = 0  # probes in a row that found another link
         self._probing, self._probed_at = False, now
@@ -104,29 +110,47 @@ class ModeSelection:
                 with self._lock:
                     self._rates.drafts_in(seconds)
 
-    def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
-        """The mode of the next stretch of a text that may have `left` more tokens.
+    def next(
+        self,
+        left: int,
+        way: str | None = None,
+        written: int = 0,
+        unread: int = 0,
+        found: estimate.AcceptanceEstimate | None = None,
+    ) -> str:
+        """The mode of the next stretch of a text that may have `left` more tokens, or `LOOKUP`.
 
-        `mode`: the mode of its last `written` tokens; None: the text begins.
+        `way`: that of its last `written` tokens; None: the text begins.
         `unread`: tokens of the text and its prompt that the drafter on this machine has not read.
+        `found`: how many of its tokens lookups find; None: nothing is looked up.
         """
         with self._lock:
-            return Mode(self._selector.next(left, mode, written, unread))
+            return self._selector.next(left, way, written, unread, found if self._may_look_up else None)
+
+    def found(self) -> estimate.AcceptanceEstimate:
+        """How many tokens of a text that begins now lookups may find, by what they found in the latest texts."""
+        with self._lock:
+            return estimate.AcceptanceEstimate(self._found.likely)
+
+    def add_found(self, found: int, tokens: int) -> None:
+        """Take in that lookups found `found` of `tokens` tokens of a text, in whatever mode it is written."""
+        with self._lock:
+            self._found.learn(found, tokens)
 
     @property
     def fastest(self) -> Mode | None:
         """The mode that is expected to be the fastest; None until that mode was measured over the present link."""
         with self._lock:
-            return None if self._selector.fastest is None else Mode(self._selector.fastest)
+            return None if self._selector.fastest is None else mode_of(self._selector.fastest)
 
     @property
     def link(self) -> float:
         with self._lock:
             return self._rates.machines.link
 
-    def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
+    def add_measurement(self, way: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         with self._lock:
-            self._selector.add_measurement(str(mode), tokens, seconds, accepted, compared)
+            self._selector.add_measurement(way, tokens, seconds, accepted, compared)
 
     def keep(self) -> None:
         if self._memory is not None:
@@ -159,7 +183,7 @@ class ModeSelection:
     @property
     def rates(self) -> dict[Mode, estimate.RateEstimate]:
         with self._lock:
-            return {Mode(mode): each for mode, each in self._rates.estimates.items()}
+            return {Mode(way): each for way, each in self._rates.estimates.items() if way != estimate.LOOKUP}
 
     def measured(self, mode: Mode) -> tuple[float, bool] | None:
         """The tokens per second measured in a mode over the present link, and whether in an earlier run; None: too few
@@ -181,6 +205,11 @@ class ModeSelection:
             if not links_differ(at, link):
                 return measured, written
         return ({}, 0.0) if self._memory is None else self._memory.recall(self._setting, link)
+
+
+def mode_of(way: str) -> Mode:
+    """The mode of a stretch: lookup alone is a way of drafting here."""
+    return Mode.REMOTE if way == estimate.LOOKUP else Mode(way)
 
 
 def _step_time(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
@@ -230,7 +259,8 @@ class LatencyProbe:
 
 
 Run = Generator[Committed, None, None]
-Begin = Callable[[VerifierClient, Options], Run]  # begins a stretch of a text in `Options.mode`
+# Begins a stretch of a text in `Options.mode`; the last argument: drafted by lookup alone.
+Begin = Callable[[VerifierClient, Options, bool], Run]
 
 
 def automatic(
@@ -242,11 +272,13 @@ def automatic(
     options: Options,
     tell: Listener,
     clock: Callable[[], float],
+    lookups: Callable[[], Lookups] | None = None,
 ) -> Run:
-    """Generate a text. `begin(client, options)` begins a stretch of `text` in `options.mode`, and tells that mode.
+    """Generate a text. `begin` begins a stretch of `text` in `options.mode`, and tells that mode.
 
     `learnt`: of the present verifier, its mode selection, and what is called between tokens to measure the link when
         that is due, without waiting.
+    `lookups`: makes those of the text; None: nothing is looked up.
     """
     tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:
@@ -257,28 +289,36 @@ def automatic(
         selection, probe = learnt()
         probe()
         read = text.read  # tokens of the text that the drafter on this machine has read
-        next_mode = selection.next(bounds().tokens - len(text.known), None, 0, len(text.known) - read)
+        looked_up = None if lookups is None else FoundTokens(lookups, text.known)
+        share = None if looked_up is None else selection.found()
+        next_way = selection.next(bounds().tokens - len(text.known), None, 0, len(text.known) - read, share)
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
-            mode, spare = next_mode, next(clients)
+            way, spare = next_way, next(clients)
             # While this stretch runs, so that the next one need not wait for it.
             connecting = thread.submit(_connect, spare) if selection.fastest is None else None
-            with closing(begin(current, options.in_mode(mode))) as run:
+            with closing(begin(current, options.in_mode(mode_of(way)), way == estimate.LOOKUP)) as run:
                 asked, outages, written = clock(), text.outages, 0
                 for committed in run:
                     selection, probe = learnt()
                     # The first tokens of a stretch are not timed; an outage does not count against the mode.
                     timed = written >= estimate.WARM_UP and outages == text.outages
                     seconds, count = clock() - asked if timed else 0.0, len(committed.tokens)
-                    selection.add_measurement(mode, count, seconds, *_compared(committed))
+                    found = 0
+                    if looked_up is not None and share is not None and count:
+                        found = looked_up.take([token for token, _ in committed.tokens])
+                        share.learn(found, count)
+                        selection.add_found(found, count)
+                    compared = (found, count) if way == estimate.LOOKUP else _compared(committed)
+                    selection.add_measurement(way, count, seconds, *compared)
                     outages, written = text.outages, written + count
                     yield committed
                     probe()
                     # Called once for both uses: measurements of other texts may change the answer at any time.
-                    read = len(text.known) if mode is Mode.REMOTE else read
+                    read = len(text.known) if way == Mode.REMOTE else read
                     left, unread = bounds().tokens - len(text.known), len(text.known) - read
-                    next_mode = selection.next(left, mode, written, unread)
-                    if next_mode is not mode and bounds().finish_reason(text.known) is None:
+                    next_way = selection.next(left, way, written, unread, share)
+                    if next_way != way and bounds().finish_reason(text.known) is None:
                         break
                     asked = clock()  # the time that the reader of the text took does not count
             yield from text.news()  # a stretch may have committed more by the time it ended

@@ -53,6 +53,7 @@ class AppOptions:
     origins: Origins = field(default_factory=lambda: Origins((), "cors_origins"))  # whose web pages may use it
     hosts: Hosts = field(default_factory=Hosts)  # that it answers to without a key, beside its machine's own names
     tool_style: Style | None = None  # how the model writes calls of tools; None: as its chat template shows
+    strict: bool = False  # refuse hints, parameters without effect
     look_every: float = _LOOK_PAUSE  # seconds between looks at the verifier
     network_every: float = NETWORK_PAUSE  # seconds between looks at the network, while its page shows that
 
@@ -92,7 +93,7 @@ def create_app(
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
     paths = [*live.SERVICE.paths, *page.paths]
-    app.add_layers(gate, how.origins, how.hosts, counted, paths, how.access_log)
+    app.add_layers(gate, how.origins, how.hosts, counted, paths, how.access_log, strict=how.strict)
     return app
 
 

@@ -1,6 +1,5 @@
 """Anthropic's Messages endpoints: each request is read as a chat, and answered in Anthropic's objects and events."""
 
-import json
 import time
 import uuid
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import joined
-from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, renamed, translated
+from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, in_terms_of, translated
 from gateway.openai_api.prompts import check_model
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.replies.events import event_bytes
@@ -69,11 +68,10 @@ def asked_of(request: requests.Conversation) -> MessagesChat:
     system = joined(request.system, "\n\n")
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
     origins = ["system"] if system else []
-    tools: dict[str, str] = {}  # names by the ids of their calls
     last = request.messages[-1]
     opening = (last.text or "") if last.role == "assistant" else ""
     for at, message in enumerate(request.messages[:-1] if last.role == "assistant" else request.messages):
-        made = _messages(message, tools)
+        made = _messages(message)
         messages += made
         origins += [f"messages.{at}"] * len(made)
     config, choice = request.output_config, request.tool_choice
@@ -111,33 +109,28 @@ def _choice(choice: requests.CustomToolChoice) -> Any:
     return _CHOICES[choice.type]
 
 
-def _messages(message: requests.TurnMessage, tools: dict[str, str]) -> list[Json]:
-    """A message as messages of a chat: replies of tools, then the user's text.
-
-    `tools`: the names of tools by the ids of their calls, which are added.
-    """
+def _messages(message: requests.TurnMessage) -> list[Json]:
+    """A message as messages of a chat: replies of tools, then the user's text."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     if message.role == "assistant":
-        return [_answer(message.content, tools)]
-    made = [_result(block, tools) for block in message.content if isinstance(block, requests.ToolResultBlock)]
+        return [_answer(message.content)]
+    made = [_result(block) for block in message.content if isinstance(block, requests.ToolResultBlock)]
     said = [block for block in message.content if isinstance(block, requests.TextBlock)]
     return [*made, {"role": message.role, "content": joined(said, "\n")}] if said or not made else made
 
 
-def _result(block: requests.ToolResultBlock, tools: dict[str, str]) -> Json:
-    message = {"role": "tool", "tool_call_id": block.tool_use_id, "content": joined(block.content, "\n")}
-    return message | ({"name": tools[block.tool_use_id]} if block.tool_use_id in tools else {})
+def _result(block: requests.ToolResultBlock) -> Json:
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": joined(block.content, "\n")}
 
 
-def _answer(blocks: list[requests.MessageBlock], tools: dict[str, str]) -> Json:
+def _answer(blocks: list[requests.MessageBlock]) -> Json:
     text = "".join(block.text for block in blocks if isinstance(block, requests.TextBlock))
     thoughts = "".join(block.thinking for block in blocks if isinstance(block, requests.ThinkingBlock))
     calls: list[Json] = []
     for block in blocks:
         if isinstance(block, requests.ToolUseBlock):
-            tools[block.id] = block.name
-            function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
+            function = {"name": block.name, "arguments": block.input}
             calls.append({"id": block.id, "type": "function", "function": function})
     return answer_of(text, thoughts, calls)
 
@@ -269,9 +262,7 @@ class MessageEndpoints:
         asked = await self._source.read(request, lambda body: translated(requests.CountRequest, body, asked_of))
         target = self._source.target()
         check_model(asked.chat.model, target)
-        try:
+        with in_terms_of(asked.names):
             chat = asked.for_template(target.chat_template)
             ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.opening))
-        except SpecPairError as error:
-            raise renamed(error, asked.names) from None
         return JsonReply(replies.TokenCount(input_tokens=len(ids)).json_bytes())

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import joined
+from gateway.openai_api.messages.conversation import Arguments, joined
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, ModelName, Stops, Streams, text_fields
 
@@ -40,7 +40,7 @@ class ToolUseBlock(Object):
     type: Literal["tool_use"] = Field(description="What this is.")
     id: str = Field(description="What the answer of the tool refers to.")
     name: str = Field(description="The tool's name.")
-    input: dict[str, Any] = Field(description="The arguments.")
+    input: Arguments = None
 
 
 class ToolResultBlock(Object):

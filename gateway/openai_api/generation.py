@@ -12,7 +12,7 @@ from starlette.responses import Response
 from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.messages.requests import Names, renamed
+from gateway.openai_api.messages.requests import Names, in_terms_of, renamed
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.text_queue import QueuedText, RunningTexts
 from gateway.openai_api.texts import End
@@ -238,7 +238,7 @@ async def reply_to(
 
     Raises the SpecPairError of a text.
     """
-    try:
+    with in_terms_of(names):
         generation = await make()
         if stream:
             return EventStream(events(generation, make, new(generation), names))
@@ -247,8 +247,6 @@ async def reply_to(
         except TargetChanged as error:
             generation = await _anew(make, error)
             return await _whole(generation, new(generation))
-    except SpecPairError as error:
-        raise renamed(error, names) from None
 
 
 async def _whole(generation: TextGeneration, writer: Writer) -> Response:

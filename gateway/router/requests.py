@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import from_json, to_json
 
 from gateway.router.connections import Headers
+from specpair.http_service.hints import HEADER as IGNORED
 from specpair.http_service.observability.logs import HEADER as REQUEST_ID
 from specpair.http_service.observability.logs import current
 from specpair.protocol.http_reply import ReplyHead
@@ -139,7 +140,7 @@ _FOR_CLIENTS = frozenset(
     (
         *(b"content-type", b"content-length", b"content-encoding", b"vary", b"cache-control", b"etag"),
         *(b"retry-after", b"allow", b"accept-encoding", b"www-authenticate", SESSION, b"x-accel-buffering"),
-        *(_POLICY, b"referrer-policy"),
+        *(_POLICY, b"referrer-policy", IGNORED),
     )
 )
 

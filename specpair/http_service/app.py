@@ -78,16 +78,18 @@ class App(FastAPI):
         metrics: RequestMetrics,
         paths: Iterable[str],
         access_log: bool,
+        *,
+        strict: bool = False,
     ) -> None:
         """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
-        `paths`: those that are counted apart, as Starlette's routes write them."""
+        `paths`: those that are counted apart, as Starlette's routes write them. `strict`: whether hints are refused."""
         self.metrics = metrics
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         if origins.allowed:  # without allowed origins, replies have no header of CORS
             self.add_middleware(_Cors, origins=origins)
         self.add_middleware(_KnownHosts, access=gate.access, hosts=hosts)
         routes = Routes([*paths, "/docs", "/openapi.json"])
-        self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)
+        self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log, strict=strict)
 
 
 class HeadRequests:

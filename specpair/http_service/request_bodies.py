@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TypeVar
 
 import numpy as np
@@ -164,7 +165,8 @@ class RequestBodies:
             body = await read_body(request, self._limit, self._patience, before_long=take)
             if len(body) <= LONG:
                 return parse(body)
-            return await asyncio.get_running_loop().run_in_executor(self._reader, self._parsed, body, parse)
+            within = copy_context().run  # the request's hints are collected there
+            return await asyncio.get_running_loop().run_in_executor(self._reader, within, self._parsed, body, parse)
         finally:
             if taken:
                 self._room.give(taken)

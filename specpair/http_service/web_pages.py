@@ -33,7 +33,8 @@ NULL = "null"  # the origin of pages that have none of their own: files, sandbox
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 _APP = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://(\*|[A-Za-z0-9._~-]*(:\d{1,5})?)")  # of an app or an extension
 _PORTS = {"http": ":80", "https": ":443"}  # which origins and hosts leave out
-EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
+# Headers that pages of allowed origins may read.
+EXPOSED = ("X-Session-Id", "X-Request-Id", "X-Specpair-Ignored", "Retry-After")
 
 
 def read_hosts(text: str) -> tuple[str, ...]:

@@ -1,12 +1,16 @@
 """Renders untrusted chat templates within limits of time, memory and size, and detects their forms.
 
-Templates do not say whether they take arguments as an object or as text, contents as text, as parts or as null. `Forms`
-tries small conversations, and converts messages to a form that the template shows."""
+Templates do not say whether they take arguments as an object or as text, contents as text, as parts or as null, or
+which ids of calls. `Forms` tries small conversations, and converts messages to a form that the template shows."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
+
+from pydantic_core import from_json
 
 from specpair.child_processes.worker import Unanswered, Worker
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
@@ -17,7 +21,9 @@ TemplateMessage = dict[str, Any]  # `role` and `content`, and what else the temp
 Attempt = Callable[[list[TemplateMessage], Sequence[TemplateMessage]], str | None]
 
 _WORD, _KEY = "Zanzibar", "quokkas"  # of no template
-_ID = "call00001"  # some templates want nine characters
+_ID, _LONG_ID = "call00001", "call_of_more_than_nine"
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only ids that Mistral's templates take
+_TOOL = {"name": "look", "description": "Looks", "parameters": {"type": "object", "properties": {}}}
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names that programs and templates have for thoughts
 
 
@@ -30,16 +36,26 @@ class Forms:
         self._contents: dict[tuple[str, bool], bool] = {}  # by role, and whether in parts
 
     def fitted(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-        """The messages in forms that the template shows. Forms that it shows are not changed."""
-        return [self._fitted(message) for message in messages]
+        """The messages in forms that the template shows. Forms that it shows are not changed.
+
+        The answer of a tool gets the name of its call, unless it has a name: clients of some APIs send none.
+        """
+        names: dict[str | None, str] = {}  # of the functions that were called, by the ids of the calls
+        fitted = []
+        for message in messages:
+            names |= {call.get("id"): call["function"]["name"] for call in message.get("tool_calls") or ()}
+            name = names.get(message.get("tool_call_id"))
+            if message["role"] == "tool" and "name" not in message and name is not None:
+                message = {**message, "name": name}
+            fitted.append(self._with_ids(self._fitted(message)))
+        return fitted
 
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the template shows tools."""
-        function = {"name": _WORD, "description": "Looks", "parameters": {"type": "object", "properties": {}}}
-        tools = [{"type": "function", "function": function}]
+        tools = [{"type": "function", "function": _TOOL | {"name": _WORD}}]
         user, system = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Help"}
-        shown = (self._attempt(self.fitted(said), tools) for said in ([user], [system, user]))
+        shown = (self._attempt([*map(self._fitted, said)], tools) for said in ([user], [system, user]))
         return any(text is not None and _WORD in text for text in shown)
 
     def _fitted(self, message: TemplateMessage) -> TemplateMessage:
@@ -59,14 +75,39 @@ class Forms:
             return [{"type": "text", "text": content}] if in_parts else content
         return content if self._shows(role, in_parts=True) else "".join(part["text"] for part in content)
 
+    def _with_ids(self, message: TemplateMessage) -> TemplateMessage:
+        """The message with ids of calls that the template takes: the same new ids for the same other ones."""
+        calls, id = message.get("tool_calls") or (), message.get("tool_call_id")
+        given = [id, *(call.get("id") for call in calls)]
+        if all(each is None or _SHORT_ID.fullmatch(each) for each in given) or not self._demands_short_ids:
+            return message
+        changed: TemplateMessage = {} if id is None else {"tool_call_id": _short(id)}
+        if calls:
+            changed["tool_calls"] = [{**call, "id": _short(call.get("id") or "")} for call in calls]
+        return message | changed
+
     def _call(self, call: TemplateMessage) -> TemplateMessage:
         function = call["function"]
         given, wanted = function.get("arguments"), self._calls[0]
+        if given in (None, ""):  # a call without arguments, as some providers write it
+            given = {}
         if wanted is dict and not isinstance(given, dict):
-            given = _object(given)
+            given = self._object(given)
         elif wanted is str and not isinstance(given, str):
             given = json.dumps(given, ensure_ascii=False)
         return {**call, "function": {**function, "arguments": given}}
+
+    def _object(self, given: Any) -> Any:
+        """The object in the text of arguments. A model may have written other text: it stays, if the template shows
+        text, too. Otherwise the members remain that can be read of it."""
+        try:
+            found = json.loads(given) if isinstance(given, str) else given
+        except (ValueError, RecursionError):
+            found = given
+        if isinstance(found, dict | None):
+            return found or {}
+        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        return text if self._shows_text_as_arguments else _members(text)
 
     def _shows(self, role: str, *, in_parts: bool) -> bool:
         """Whether the template shows a content of this role as text, or in parts."""
@@ -89,30 +130,47 @@ class Forms:
         as_text = json.dumps({_KEY: _WORD})
         null = empty = None
         for arguments, shown in (({_KEY: _WORD}, _WORD), (as_text, as_text)):
-            null, empty = (self._attempt(self._around(_calling(arguments, content)), []) for content in (None, ""))
+            null, empty = (self._tried(_calling(arguments, content)) for content in (None, ""))
             # With quotation marks of Python, it has written an object as it is.
             shows = [text is not None and shown in text and f"'{_KEY}'" not in text for text in (null, empty)]
             if any(shows):
                 return type(arguments), shows[0] and (not shows[1] or _takes_null(null, empty))
         return object, _takes_null(null, empty)
 
+    @cached_property
+    def _shows_text_as_arguments(self) -> bool:
+        """Whether a template that shows an object of arguments shows a text in its place."""
+        text = self._tried(_calling(_WORD, None if self._calls[1] else ""))
+        return text is not None and _WORD in text
+
+    @cached_property
+    def _demands_short_ids(self) -> bool:
+        """Whether the template refuses ids of calls but those of nine letters and digits."""
+        short, long = (self._tried(self._fitted(_calling({"a": "b"}, None, id))) for id in (_ID, _LONG_ID))
+        return short is not None and long is None
+
+    def _tried(self, call: TemplateMessage) -> str | None:
+        """A conversation with this call as it is, rendered, with tools: some templates need them for calls."""
+        return self._attempt(self._around(call), [{"type": "function", "function": _TOOL}])
+
     def _around(self, message: TemplateMessage) -> list[TemplateMessage]:
         """A conversation with this message as it is, and others in forms that the template shows."""
-        role, user = message["role"], {"role": "user", "content": "Hi"}
-        if "tool_calls" in message:
-            answer = {"role": "tool", "tool_call_id": _ID, "name": "look", "content": "Done"}
-            later = self.fitted([{"role": "assistant", "content": "Yes"}, user])
-            return [*self.fitted([user]), message, answer, *later]
-        if role == "tool":
-            return [*self.fitted([user, _calling({"a": "b"}, None)]), message | {"tool_call_id": _ID, "name": "look"}]
+        role = message["role"]
         if role == "user":
             return [message]
-        return [*self.fitted([user] if role == "assistant" else []), message, *self.fitted([user])]
+        user = self._fitted({"role": "user", "content": "Hi"})
+        if "tool_calls" in message:
+            answer = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "name": "look", "content": "Done"}
+            return [user, message, answer, self._fitted({"role": "assistant", "content": "Yes"}), user]
+        if role == "tool":
+            call = self._fitted(_calling({"a": "b"}, None))
+            return [user, call, message | {"tool_call_id": _ID, "name": "look"}]
+        return [*([user] if role == "assistant" else []), message, user]
 
 
-def _calling(arguments: Any, content: str | None) -> TemplateMessage:
+def _calling(arguments: Any, content: str | None, id: str = _ID) -> TemplateMessage:
     function = {"name": "look", "arguments": arguments}
-    call = {"id": _ID, "type": "function", "function": function}
+    call = {"id": id, "type": "function", "function": function}
     return {"role": "assistant", "content": content, "tool_calls": [call]}
 
 
@@ -123,13 +181,18 @@ def _takes_null(null: str | None, empty: str | None) -> bool:
     return empty is None or null.count("None") <= empty.count("None")  # None is what Jinja writes for null
 
 
-def _object(given: Any) -> Any:
-    """Parse the text of arguments as an object; return other text unchanged."""
+def _members(text: str) -> dict[str, Any]:
+    """The members that can be read of a text which was to be a JSON object: a limit may have cut it."""
     try:
-        found = json.loads(given or "{}")
-    except (ValueError, RecursionError):  # a model may have written anything
-        return given
-    return found if isinstance(found, dict) else given
+        found = from_json(text, allow_partial="trailing-strings")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _short(id: str) -> str:
+    """Nine letters and digits in place of an id that is something else."""
+    return id if _SHORT_ID.fullmatch(id) else blake2b(id.encode(), digest_size=5).hexdigest()[:9]
 
 
 MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand

@@ -22,11 +22,17 @@ Content = Annotated[
 ]
 
 
+Arguments = Annotated[
+    str | dict[str, Any] | list[Any] | None,
+    Field(description="A JSON object, or its text. Other text is shown as text, where the chat template takes it."),
+]
+
+
 class Function(Object):
     """A function that was called."""
 
     name: str = Field(description="Its name.")
-    arguments: str | dict[str, Any] | None = Field(None, description="Its arguments: a JSON object, or its text.")
+    arguments: Arguments = None
 
 
 class ToolCall(Object):
@@ -44,7 +50,9 @@ class ChatMessage(Object):
         description="Who says it; `developer` counts as `system`."
     )
     content: Content | None = Field(None, description="Null only for an assistant.")
-    name: str | None = Field(None, description="Passed on to the chat template.")
+    name: str | None = Field(
+        None, description="Passed on to the chat template. Default for the answer of a tool: the name in its call."
+    )
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
         None, description="Passed on to the chat template, unless the list is empty."
     )

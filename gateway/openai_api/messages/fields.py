@@ -8,22 +8,26 @@ the one that was asked for.
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, whatever the field
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """Fields that one kind of object may have, but that are not used."""
+    """Fields that one kind of object may have beside those that are used."""
 
     # Taken with any value: they say something about the request, or about an earlier reply, not about the text.
     ignored: tuple[str, ...] = ()
     # Taken with these values (or null), which ask for nothing; with none of them: refused unless it is null.
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    instead: Mapping[str, str] = field(default_factory=dict)  # the names that fields of other servers have here
-    hints: Mapping[str, str] = field(default_factory=dict)  # what to do in place of fields that are refused
+    # Hints: taken with any value, and named in the reply, but for these values, which ask for nothing.
+    hints: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    also: Mapping[str, str] = field(default_factory=dict)  # other servers' names of fields that are used, by path
+    instead: Mapping[str, str] = field(default_factory=dict)  # the names here of fields that are refused
+    advice: Mapping[str, str] = field(default_factory=dict)  # what to do in place of fields that are refused
     empty: tuple[Any, ...] = EMPTY  # values with which any other field is taken
+    path: str = ""  # where such an object is in a request, for the names of hints
 
 
 _OF_THE_SERVICE = (  # how the service should handle the request
@@ -60,8 +64,9 @@ _BOTH = (  # chats and completions
     | _only((False,), "parse_tool_calls", "continue_final_message")
     | _only((True,), "include_reasoning", "add_generation_prompt")
     | {"function_call": ("none", "auto"), "modalities": (["text"],), "chat_template": ("",)}
-    | {"verbosity": ("medium",), "reasoning": ({},)}
+    | {"reasoning": ({},)}
 )
+_HINTS = {"verbosity": ("medium",)}
 _CHAT = _BOTH | {"suffix": ("",), "echo": (False,), "add_special_tokens": (False,)}
 _COMPLETION = _BOTH | {
     "add_special_tokens": (True,),
@@ -123,11 +128,13 @@ TABLE: dict[str, FieldRules] = {
     "ChatRequest": FieldRules(
         (*_OF_THE_SERVICE, *_SWITCHED_OFF),
         _TEXT | _CHAT,
-        _INSTEAD | {"max_output_tokens": "max_completion_tokens"},
+        _HINTS,
+        instead=_INSTEAD | {"max_output_tokens": "max_completion_tokens"},
     ),
     "CompletionRequest": FieldRules(
         (*_OF_THE_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
         _TEXT | _COMPLETION,
+        _HINTS,
         instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
     ),
     "StreamOptions": FieldRules(("include_obfuscation",), empty=(*EMPTY, False)),
@@ -146,10 +153,10 @@ TABLE: dict[str, FieldRules] = {
             *("opts", "_meta", "cycle", "context", "estimated_tokens"),  # an editor's own notes
         ),
         {"refusal": ("",), "function_call": ({},), "audio": (), "prefix": (False,), "partial": (False,)},
-        hints=_NO_TEXT,
+        advice=_NO_TEXT,
     ),
     "TextPart": FieldRules(
-        (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta"), hints=_NO_TEXT
+        (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta"), advice=_NO_TEXT
     ),
     "ToolCall": FieldRules((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
     "Tool": FieldRules(_OF_A_PROVIDER),
@@ -166,20 +173,22 @@ TABLE: dict[str, FieldRules] = {
         instead=_INSTEAD
         | dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
         | {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
-        hints={
+        advice={
             "background": "wait for the response, or read it as a stream, and leave background out",
             "conversation": "go on with previous_response_id, or send the whole conversation as input",
             "prompt": "send its text as instructions and input",
             "context_management": "leave it out, and send a shorter conversation where one is too long",
         },
     ),
-    "ResponseText": FieldRules(only={"verbosity": ("medium",)}),
+    "ResponseText": FieldRules(hints=_HINTS, path="text"),
     "ResponseTextFormat": FieldRules(_OF_A_PROVIDER),
     "ResponseReasoning": FieldRules(
-        only=_only(("auto",), "summary", "generate_summary", "context") | {"mode": ("standard",)}
+        only={"context": ("auto",), "mode": ("standard",)},
+        hints=_only(("auto",), "summary", "generate_summary"),
+        path="reasoning",
     ),
     "InputMessage": FieldRules(_ITEM),
-    "InputText": FieldRules(_ITEM, {"detail": ("auto",)}, hints=_NO_TEXT),
+    "InputText": FieldRules(_ITEM, {"detail": ("auto",)}, advice=_NO_TEXT),
     "InputReasoning": FieldRules((*_ITEM, "encrypted_content")),
     "InputThoughts": FieldRules(_ITEM),
     "InputCall": FieldRules((*(name for name in _ITEM if name != "namespace"), "parsed_arguments")),
@@ -210,20 +219,30 @@ TABLE: dict[str, FieldRules] = {
 }
 
 
-def without_ignored(
-    beside: FieldRules, given: Mapping[str, Any], used: Collection[str]
-) -> tuple[dict[str, Any], str | None]:
-    """The fields of an object that are used, and the first one that has to be refused. `used`: names of its model."""
-    refused = next((name for name in given if name not in used and not _taken(beside, name, given[name])), None)
-    return {name: value for name, value in given.items() if name in used}, refused
+class Sorted(NamedTuple):
+    """The fields of an object by what happens to them."""
+
+    used: dict[str, Any]
+    hints: list[str]
+    refused: str | None  # the first one
+
+
+def sorted_out(beside: FieldRules, given: Mapping[str, Any], used: Collection[str]) -> Sorted:
+    """Sort the fields of an object. `used`: names of its model."""
+    others = [name for name in given if name not in used]
+    hints = [name for name in others if name in beside.hints and not _taken(beside, name, given[name])]
+    refused = (name for name in others if name not in beside.hints and not _taken(beside, name, given[name]))
+    return Sorted({name: value for name, value in given.items() if name in used}, hints, next(refused, None))
 
 
 def why_refused(beside: FieldRules, name: str) -> str:
     """What is wrong with a field that is refused, and what to do."""
     if name in beside.instead:
         return f"its name is {beside.instead[name]} here"
+    if name in beside.advice:
+        return f"not supported: {beside.advice[name]}"
     if name in beside.hints:
-        return f"not supported: {beside.hints[name]}"
+        return "it has no effect here: leave it out"
     if name not in beside.only:
         return "there is no such parameter"
     values = beside.only[name]
@@ -233,7 +252,10 @@ def why_refused(beside: FieldRules, name: str) -> str:
 def _taken(beside: FieldRules, name: str, value: Any) -> bool:
     if name in beside.ignored:
         return True
-    values = (None, *beside.only[name]) if name in beside.only else beside.empty
+    if name in beside.hints:
+        values = (*EMPTY, *beside.hints[name])
+    else:
+        values = (None, *beside.only[name]) if name in beside.only else beside.empty
     return any(_same(value, each) for each in values)
 
 

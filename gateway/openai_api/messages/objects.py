@@ -10,7 +10,8 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from gateway.openai_api.messages.fields import TABLE, why_refused, without_ignored
+from gateway.openai_api.messages.fields import TABLE, sorted_out, why_refused
+from specpair.http_service.hints import refused, take_hint
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.messages import many_faults
 from specpair.protocol.terminal_text import one_line
@@ -31,10 +32,13 @@ class Object(BaseModel):
             return given
         names = [field.alias or name for name, field in cls.model_fields.items()]
         beside = TABLE[cls.__name__]
-        used, refused = without_ignored(beside, given, names)
-        if refused is not None:
-            raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(beside, refused)})
-        return used
+        found = sorted_out(beside, given, names)
+        wrong = found.hints[0] if found.hints and refused() else found.refused
+        if wrong is not None:
+            raise PydanticCustomError(REFUSED, "{why}", {"field": wrong, "why": why_refused(beside, wrong)})
+        for name in found.hints:
+            take_hint(f"{beside.path}.{name}" if beside.path else name)
+        return found.used
 
 
 def check_type(given: Any, wanted: str, instead: str) -> Any:

@@ -1,7 +1,9 @@
 """The requests of OpenAI's endpoints, as far as they are supported (`fields` says what happens to others), and how
 requests of other APIs are read as chats."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -9,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from gateway.openai_api.messages.conversation import MOST_TOOLS, ChatMessage, NamedTool, Tool, ToolChoice, complaint
 from gateway.openai_api.messages.objects import TOO_DEEP, read_request, reported
 from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
+from specpair.http_service.hints import rename_hints
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 
 
@@ -177,10 +180,11 @@ Names = Mapping[str, str]  # of parameters of a chat, or where paths to them beg
 
 def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
     """The request for a chat with these fields. Raises InvalidRequest, in the caller's names."""
-    try:
-        return ChatRequest.model_validate(body)
-    except ValidationError as error:
-        raise renamed(reported(error), names) from None
+    with in_terms_of(names):
+        try:
+            return ChatRequest.model_validate(body)
+        except ValidationError as error:
+            raise reported(error) from None
 
 
 def translated(schema: type[R], body: bytes, translate: Callable[[R], T]) -> T:
@@ -197,13 +201,27 @@ def renamed(error: E, names: Names) -> E:
     param = error.details.get("param")
     if not isinstance(param, str):
         return error
+    new = _name_in(names, param)
+    message = new + error.message.removeprefix(param) if error.message.startswith(param) else error.message
+    return type(error)(message, **{**error.details, "param": new})
+
+
+@contextmanager
+def in_terms_of(names: Names) -> Iterator[None]:
+    """Within it, errors and hints have the names of a chat; behind it, those of the request."""
+    try:
+        yield
+    except SpecPairError as error:
+        raise renamed(error, names) from None
+    finally:
+        rename_hints(partial(_name_in, names))
+
+
+def _name_in(names: Names, param: str) -> str:
     path = param.split(".")
-    for size in range(len(path), 0, -1):
-        if (name := names.get(".".join(path[:size]))) is not None:
-            new = ".".join([name, *path[size:]])
-            message = new + error.message.removeprefix(param) if error.message.startswith(param) else error.message
-            return type(error)(message, **{**error.details, "param": new})
-    return error
+    found = (size for size in range(len(path), 0, -1) if ".".join(path[:size]) in names)
+    size = next(found, 0)
+    return ".".join([names[".".join(path[:size])], *path[size:]]) if size else param
 
 
 def given(request: BaseModel, fields: Mapping[str, object]) -> dict[str, object]:

@@ -98,18 +98,16 @@ def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]
     if isinstance(given, str):
         return [{"role": "user", "content": given}], ["input"]
     found: list[tuple[dict[str, Any], str]] = []
-    tools: dict[str, str] = {}  # by the ids of their calls
     for at, item in enumerate(given):
         name = f"input.{at}"
         if isinstance(item, InputMessage) and item.role != "assistant":
             found.append(({"role": item.role, "content": _content(item)}, name))
         elif isinstance(item, requests.InputCallOutput):
-            answer = {"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}
-            found.append((answer | ({"name": tools[item.call_id]} if item.call_id in tools else {}), name))
+            found.append(({"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}, name))
         else:
             if not (found and _goes_on(found[-1][0], item)):
                 found.append(({"role": "assistant", "content": None}, name))
-            _add(found[-1][0], item, tools)
+            _add(found[-1][0], item)
     return [message for message, _ in found], [name for _, name in found]
 
 
@@ -126,14 +124,13 @@ def _goes_on(message: dict[str, Any], item: Item) -> bool:
     return isinstance(item, InputCall) or (message["content"] is None and "tool_calls" not in message)
 
 
-def _add(answer: dict[str, Any], item: Item, tools: dict[str, str]) -> None:
+def _add(answer: dict[str, Any], item: Item) -> None:
     if isinstance(item, InputReasoning):
         thoughts = "".join(part.text for part in item.content or item.summary or ())
         if thoughts:
             answer["reasoning_content"] = thoughts
     elif isinstance(item, InputCall):
-        tools[item.call_id] = requests.shown_name(item.name, item.namespace)
-        function = {"name": tools[item.call_id], "arguments": item.arguments}
+        function = {"name": requests.shown_name(item.name, item.namespace), "arguments": item.arguments}
         answer.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, InputMessage):
         answer["content"] = joined(item.content)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
+from gateway.openai_api.messages.conversation import Arguments
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
 
@@ -55,7 +56,7 @@ class InputCall(Object):
     call_id: str = Field(description="What the answer of the tool refers to.")
     name: str = Field(description="The tool's name.")
     namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
-    arguments: str = Field(description="A JSON object, as text.")
+    arguments: Arguments = None
 
 
 class InputCallOutput(Object):

@@ -192,3 +192,6 @@ class AnswerOptions(NodeOptions):
         group=SERVICE,
         placeholder="STYLE",
     )
+    strict: bool = option(
+        False, "refuse parameters without effect, which replies otherwise name in a header", group=SERVICE
+    )

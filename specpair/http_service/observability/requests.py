@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specpair.http_service import hints
 from specpair.http_service.observability.logs import FIELDS, HEADER, RequestContext, enter, request_id
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.protocol.terminal_text import one_line
@@ -43,7 +44,8 @@ class Routes:
 class ObservedRequests:
     """Serves requests by another application, and observes them. It belongs outside of all other middleware.
 
-    The reply has the request's id in the header X-Request-Id. An access line has no query, body or key.
+    The reply has the request's id in the header X-Request-Id, and names the request's hints. An access line has no
+    query, body or key.
     """
 
     def __init__(
@@ -53,12 +55,15 @@ class ObservedRequests:
         routes: Routes,
         access_log: bool,
         clock: Callable[[], float] = time.perf_counter,
+        *,
+        strict: bool = False,
     ) -> None:
         """`access_log`: whether to write access lines.
         `clock`: in seconds.
+        `strict`: whether hints are refused.
         """
         self._app, self._metrics, self._routes = app, metrics, routes
-        self._access_log, self._clock = access_log, clock
+        self._access_log, self._clock, self._strict = access_log, clock, strict
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,13 +74,16 @@ class ObservedRequests:
         # request is served by a task of its own.
         context = RequestContext(request_id(scope["headers"]))
         enter(context)
+        found = hints.Hints(self._strict)
+        hints.enter(found)
         status = 500  # of a request that failed before it was replied to
 
         async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (HEADER, context.request_id.encode())]
+                own = [(HEADER, context.request_id.encode()), *found.header()]
+                message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
         try:

@@ -1,7 +1,7 @@
 """Sources of draft tokens without a model: the text and earlier texts, the client's prediction of
 it, the user's files, a grammar."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from weakref import ref
 
@@ -11,6 +11,7 @@ from specpair.speculation.drafting.text_lookup import TextLookup
 from specpair.speculation.drafting.tree import TreeNode
 from specpair.speculation.sampling.row_changes import ProcessorChain
 
+_SURE = 0.5  # chance from which a looked-up token counts as found
 _RECENT = 64  # tokens of a text that may be compared with what is looked up
 
 
@@ -103,3 +104,29 @@ class Lookups:
             for token, chance in lookup.predict(tail, forced)
             if self.allows(token, tail)
         ]
+
+
+class FoundTokens:
+    """Counts the tokens of one text that its lookups find, in whatever mode it is written, so that none must be tried.
+
+    A token takes some microseconds. The prompt is taken in with the first token, while the verifier goes on.
+    """
+
+    def __init__(self, lookups: Callable[[], Lookups], known: Sequence[int]) -> None:
+        """`lookups`: makes those of the text, of which `known` is there."""
+        self._make, self._text = lookups, list(known)
+        self._lookups: Lookups | None = None
+        self._root = TreeNode(-1, 1.0, None)
+
+    def take(self, tokens: Sequence[int]) -> int:
+        """Take in the next tokens of the text. Returns how many of them were found."""
+        if self._lookups is None:
+            self._lookups = self._make()
+        count = 0
+        for token in tokens:
+            self._lookups.follow(self._text)
+            found = self._lookups.found(self._root, ())
+            best = max(found, key=lambda each: each.confidence, default=None)
+            count += best is not None and best.token == token and best.confidence >= _SURE
+            self._text.append(token)
+        return count

@@ -103,6 +103,7 @@ SWITCHES = {
     "access_log": False,
     "insecure": False,
     "metrics_open": False,
+    "strict": False,
     "chat": False,
     "remember": True,
     "translate": False,

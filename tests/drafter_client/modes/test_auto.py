@@ -1,6 +1,7 @@
 """Mode `auto`: the fastest mode generates the text, no token is lost or doubled, a changed link changes the mode."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.modes.auto import ModeSelection, Run, automatic
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.statistics import Stats
+from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_sources import TokenSource
+from specpair.speculation.drafting.lookups import Lookups
 from tests.drafter_client.http.fake_transports import model_info
 
 PROMPT = [1, 2, 3]
@@ -37,6 +40,7 @@ class World:
         self.most_open = 0
         self.ends_at: int | None = None
         self.texts: list[TextSession] = []
+        self.looks_up = False  # whether the present stretch is drafted by lookup alone
         self.used: list[Any] = []  # the connection of each stretch
 
     def clock(self) -> float:
@@ -116,7 +120,9 @@ def _selection(
     return ModeSelection(modes, info, "draft", world.link(0.0), world.now, mode_memory)
 
 
-def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = None, read: int = 0) -> tuple[Stats, Run]:
+def _begin(
+    world: World, tokens: int, selection: ModeSelection, client: Any = None, read: int = 0, lookup: bool = False
+) -> tuple[Stats, Run]:
     stats, options = Stats(mode=Mode.AUTO), Options(max_tokens=tokens, mode=Mode.AUTO)
     bounds = ResponseBounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
 
@@ -126,16 +132,18 @@ def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = No
 
     client, text, tell = client or Connection(), TextSession(PROMPT, read=read), StatsCounter(stats).take
 
-    def begin(connection: Any, how: Options) -> Run:
+    def begin(connection: Any, how: Options, looks_up: bool) -> Run:
         world.used.append(connection)
-        tell(ModeChosen(how.mode), world.now)
+        tell(ModeChosen(how.mode, looks_up=looks_up), world.now)
+        world.looks_up = looks_up
         try:
             yield from world.begin(text, how, tell)
         finally:
             tell(Ended(text.finish_reason), world.now)
 
-    run = automatic(client, begin, lambda: (selection, probe), lambda: bounds, text, options, tell, world.clock)
-    return stats, run
+    lookups = partial(Lookups, in_text=True) if lookup else None
+    pair = selection, probe
+    return stats, automatic(client, begin, lambda: pair, lambda: bounds, text, options, tell, world.clock, lookups)
 
 
 def _write(world: World, tokens: int, selection: ModeSelection | None = None) -> tuple[Stats, list[int]]:
@@ -196,6 +204,22 @@ def test_changed_link_changes_the_mode() -> None:
     assert tokens == [world.token(at) for at in range(3, 2003)]
     assert stats.turns[-1].mode == Mode.FUSED and "at a round trip of 50.0 ms" in stats.why
     assert max(stats.turns[:-1], key=lambda turn: turn.tokens).mode == Mode.REMOTE
+
+
+@pytest.mark.parametrize("lookup", [True, False])
+def test_lookup_takes_over_where_the_text_repeats_itself(lookup: bool) -> None:
+    """It does from token 100 on. The draft model takes the verifier's cores, and does not pay."""
+    world = World(lambda world, mode: 10.0 if mode is Mode.TARGET else 40.0 if world.looks_up else 5.0)
+    first = "lookup" if lookup else "target"
+    times = PassTimes(token=0.2, read=0.01)
+    modes = [Mode.REMOTE, Mode.TARGET]
+    selection = ModeSelection(modes, INFO, "draft", 0.001, 0.0, times=times, shares_cores=True, may_look_up=True)
+    stats, run = _begin(world, 400, selection, lookup=lookup)
+    assert [token for committed in run for token, _ in committed.tokens] == [world.token(at) for at in range(3, 403)]
+    assert stats.turns[-1].tokens > 230 and stats.why.startswith(f"{first} measured {40.0 if lookup else 10.0}")
+    assert stats.turns[-1].mode == (Mode.REMOTE if lookup else Mode.TARGET)
+    assert selection.next(60, found=selection.found() if lookup else None) == first, "the next text begins with it"
+    assert selection.next(60) == "target", "a text in which lookup is off"
 
 
 def test_probes_of_several_texts_are_counted_once() -> None:

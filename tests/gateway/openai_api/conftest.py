@@ -126,7 +126,7 @@ NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**30), 1e3
 TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of surrogate pairs included
 NAMES = sorted(
     {*CompletionRequest.model_fields, *ChatRequest.model_fields}.union(
-        *({*beside.ignored, *beside.only} for beside in TABLE.values())
+        *({*beside.ignored, *beside.hints, *beside.only, *beside.also} for beside in TABLE.values())
     )
 )
 

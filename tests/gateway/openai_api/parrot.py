@@ -73,13 +73,13 @@ def parrots(kind: str, template: str = TEMPLATE, style: Style | None = None) -> 
 
 
 @contextmanager
-def end_of(kind: str, verifier: str, style: Style | None = None) -> Iterator[str]:
+def end_of(kind: str, verifier: str, style: Style | None = None, **how: Any) -> Iterator[str]:
     """The address of a verifier (target), or of a drafter for it."""
     if kind == "target":
         yield verifier
         return
     pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
-    with served(create_app(pair, Options(), texts=4, queue=16, how=AppOptions(tool_style=style))) as url:
+    with served(create_app(pair, Options(), texts=4, queue=16, how=AppOptions(tool_style=style, **how))) as url:
         yield url
 
 

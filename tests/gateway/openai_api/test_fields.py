@@ -46,7 +46,7 @@ def _said(**message: Any) -> Json:
 def test_the_tables_have_every_kind_of_object() -> None:
     assert TABLE.keys() == KINDS.keys()
     for name, beside in TABLE.items():
-        others = [*beside.ignored, *beside.only, *beside.instead]
+        others = [*beside.ignored, *beside.hints, *beside.only, *beside.also, *beside.instead]
         assert not set(others) & KINDS[name].model_fields.keys(), name
         assert len(set(beside.ignored)) == len(beside.ignored) and not set(beside.ignored) & beside.only.keys(), name
 
@@ -63,7 +63,7 @@ def test_the_tables_have_every_kind_of_object() -> None:
 )
 def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: type) -> None:
     beside = TABLE[schema.__name__]
-    known = {*schema.model_fields, *beside.ignored, *beside.only}
+    known = {*schema.model_fields, *beside.ignored, *beside.hints, *beside.only}
     assert set(asked.__annotations__) - known == set()
 
 
@@ -177,7 +177,6 @@ def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
         ({"reasoning_format": "x"}, "reasoning_format"),
         ({"reasoning": {"max_tokens": 100}}, "reasoning"),
         ({"thinking_budget_tokens": 100}, "thinking_budget_tokens"),
-        ({"verbosity": "low"}, "verbosity"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "x": 1}}},
             "response_format.json_schema.x",

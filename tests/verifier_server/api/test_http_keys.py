@@ -199,7 +199,7 @@ def test_pages_of_allowed_origins_are_served(serve: Serve) -> None:
     assert response.status_code == 200
     assert response.headers["access-control-allow-origin"] == "https://app.example"
     exposed = {name.strip() for name in response.headers["access-control-expose-headers"].split(",")}
-    assert exposed == {"X-Session-Id", "X-Request-Id", "Retry-After"}
+    assert exposed == {"X-Session-Id", "X-Request-Id", "X-Specpair-Ignored", "Retry-After"}
     refused = live.http.post("/verify", json=text, headers=PAGE)
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == "https://app.example", "the page can read the error"

@@ -2,8 +2,9 @@
 
 The rate of a mode follows from the time of a verifier pass, the time of a draft step, the round trip, and the
 acceptance rate. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
-between. `remote` drafts on this end of the link while the verifier works. The last two use the same model as the draft
-length (`draft_length.prospects`).
+between. `remote` drafts on this end of the link while the verifier works. Both use the same model as the draft length
+(`draft_length.prospects`). `lookup` is `remote` without the draft model: its draft tokens are looked up, which takes no
+draft step, and the verifier decodes by itself where nothing is found.
 
 An acceptance rate here is the share of accepted ones among compared draft tokens: those that were compared with the
 target's choice. Draft tokens behind a rejected one are not.
@@ -19,6 +20,7 @@ from specpair.speculation.policy.schedule import LOCKSTEP, mechanisms_of
 from specpair.speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
+LOOKUP = "lookup"  # mode `remote`, where all draft tokens are looked up
 # Acceptance rate where nothing is known: small models of the target's family reach 0.6 to 0.9.
 PRIOR = 0.75
 PRIOR_LOOKUP = 0.4  # the same where drafts are looked up in the text
@@ -35,10 +37,12 @@ _ASSUMED_PASS, _ASSUMED_WIDER = 0.05, 0.02  # seconds of a pass not reported, an
 _ROUND = 0.002  # seconds
 # Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms
 # with both shipped draft models.
-_SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
+_SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30, LOOKUP: 0.25}
 _SPREAD_ASSUMED = 1.0  # where a time is assumed
 # Measured share of the modelled rate, on the same engines and texts of 128 tokens: a text begins with short drafts.
-_REACHED = {FUSED: 0.93, REMOTE: 0.87}
+_REACHED = {FUSED: 0.93, REMOTE: 0.87, LOOKUP: 0.87}
+# Looked-up draft tokens come in runs: where a text repeats another one, about this share of them is accepted.
+_IN_RUNS = 0.9
 # What trees of drafts add to that where wide passes cost hardly more than narrow ones (`lab.benchmarks.real_pair`: 1.04
 # to 1.25 over links of 0.4 and 20 ms), and how many times the narrowest such a pass of how many draft tokens may take.
 _BY_TREES, _FLAT, _WIDE = 1.15, 1.1, 8
@@ -60,7 +64,7 @@ class PairLatencies:
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
-        if mode == TARGET:
+        if mode in (TARGET, LOOKUP):
             return bool(self.pass_times)
         return bool(self.pass_times) and (self.draft if mode == REMOTE else self.served_draft) is not None
 
@@ -121,8 +125,15 @@ def _alike(mode: str, machines: PairLatencies) -> str:
 
 
 def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
-    """Tokens per second to expect of `mode` at this acceptance rate, 0 to 1."""
-    return _rate(mode, machines, round(acceptance_rate * _STEPS))
+    """Tokens per second to expect of `mode` at this acceptance rate, 0 to 1. That of LOOKUP is the share of all tokens
+    that lookup finds."""
+    if mode != LOOKUP:
+        return _rate(mode, machines, round(acceptance_rate * _STEPS))
+    inside = max(_IN_RUNS, acceptance_rate)
+    runs = acceptance_rate / inside  # share of the tokens that are in runs
+    return 1.0 / sum(
+        part / _rate(mode, machines, round(each * _STEPS)) for part, each in ((runs, inside), (1.0 - runs, 0.0))
+    )
 
 
 @lru_cache(512)
@@ -132,12 +143,12 @@ def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     latencies = LatencyModel(passes)
     if mode == TARGET:
         return 1.0 / latencies.verify(0)
-    draft = machines.draft if mode == REMOTE else machines.served_draft
+    draft = {REMOTE: machines.draft, FUSED: machines.served_draft, LOOKUP: 0.0}[mode]
     latencies.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
     mechanisms, work = LOCKSTEP, 0.0
-    if mode == REMOTE:
-        same_cores = machines.read is not None
-        work = _ROUND if same_cores else max(0.0, _ROUND - passes[0])
+    if mode in (REMOTE, LOOKUP):
+        same_cores = mode == REMOTE and machines.read is not None
+        work = _ROUND if machines.read is not None else max(0.0, _ROUND - passes[0])
         latencies.exchanged(machines.link + work, 0.0, 0.0)
         mechanisms = mechanisms_of(shares_cores=same_cores, self_continue=machines.self_continue, may_change_mode=True)
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]

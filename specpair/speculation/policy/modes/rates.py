@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from specpair.speculation.policy.modes.estimate import (
     ENOUGH,
+    LOOKUP,
     TARGET,
     TURN,
     AcceptanceEstimate,
@@ -65,9 +66,11 @@ class ModeRates:
         Where `seconds` is 0, the stretch was not timed, and only the acceptance rate is learnt from it.
         `compared`: how many of its draft tokens were compared with the target's choice;
         `accepted`: how many of those were accepted.
+
+        Of LOOKUP, the acceptance rate is each text's own (`looks_up`).
         """
         self._cached_estimates = None
-        if compared:
+        if compared and mode != LOOKUP:
             self._acceptance(mode).learn(accepted, compared)
         measurement = self.measured_by_mode.setdefault(mode, ModeMeasurement())
         if seconds > 0.0:
@@ -100,6 +103,14 @@ class ModeRates:
         """Take in the seconds of a draft step on the drafter's machine."""
         self.machines, self._cached_estimates = replace(self.machines, draft=seconds), None
 
+    def looks_up(self, found: AcceptanceEstimate | None) -> None:
+        """Take in how many tokens of the present text are found by lookup; None: nothing is looked up."""
+        others = [mode for mode in self.modes if mode != LOOKUP]
+        self.modes = others if found is None else [*others, LOOKUP]
+        if found is not None:
+            self._acceptances[LOOKUP] = found
+        self._cached_estimates = None
+
     def begin(self, round_trip: float, remembered: Mapping[str, ModeMeasurement] | None = None) -> None:
         """Start over on a link with this round trip. `remembered`: earlier measurements over such a link."""
         self.machines, self._cached_estimates = replace(self.machines, link=round_trip), None
@@ -123,7 +134,10 @@ class ModeRates:
                 told.append((found[0], f"{mode} {'remembered' if found[1] else 'measured'} {found[0]:.1f}"))
         ranked = [words for _, words in sorted(told, key=itemgetter(0), reverse=True)]
         accepted = {name: each.likely for name, each in self._acceptances.items() if each.compared}
-        shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
+        shares = "".join(
+            f", {share:.0%} of the {'tokens found by lookup' if name == LOOKUP else f'draft tokens of {name} accepted'}"
+            for name, share in accepted.items()
+        )
         return f"{', '.join(ranked)} tokens/s at a round trip of {1e3 * self.machines.link:.1f} ms{shares}"
 
     def is_known(self, mode: str) -> bool:
@@ -138,8 +152,11 @@ class ModeRates:
         return measurement.tokens >= min(wanted, TRIAL)
 
     def high(self, mode: str) -> float:
-        """The upper bound of the mode's tokens per second, for which a trial may pay."""
-        if self._ratio(mode) >= 1.0:
+        """The upper bound of the mode's tokens per second, for which a trial may pay.
+
+        What lookups find is seen without a trial, so of LOOKUP it is the estimate.
+        """
+        if self._ratio(mode) >= 1.0 and mode != LOOKUP:
             return self.estimates[mode].high
         return estimate(mode, self.machines, self._acceptance(mode)).likely
 

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
 
-from specpair.speculation.policy.modes.estimate import REMOTE, TARGET, TURN, ModeMeasurement, spread
+from specpair.speculation.policy.modes.estimate import (
+    LOOKUP,
+    REMOTE,
+    TARGET,
+    TURN,
+    AcceptanceEstimate,
+    ModeMeasurement,
+    spread,
+)
 from specpair.speculation.policy.modes.rates import TRIAL, ModeRates
 
 _SOONEST = 12  # tokens of a stretch after which another mode may take over
@@ -37,13 +45,22 @@ class ModeSelector:
         measurement = self.rates.measurement(best)
         return best if len(self.rates.modes) == 1 or (measurement.is_turn and not measurement.remembered) else None
 
-    def next(self, left: int, mode: str | None = None, written: int = 0, unread: int = 0) -> str:
+    def next(
+        self,
+        left: int,
+        mode: str | None = None,
+        written: int = 0,
+        unread: int = 0,
+        found: AcceptanceEstimate | None = None,
+    ) -> str:
         """The mode for the next stretch of a text that may have `left` more tokens.
 
         `mode`: the mode of its last `written` tokens; None: the text begins.
         `unread`: tokens of the text, its prompt included, that the draft model on the drafter's machine would have to
             read in mode `remote`.
+        `found`: as for `ModeRates.looks_up`.
         """
+        self.rates.looks_up(found)
         if len(self.rates.modes) == 1:
             return self.rates.modes[0]
         self._unread = unread
@@ -137,9 +154,10 @@ class ModeSelector:
 
     def _begins(self, mode: str) -> float:
         """Seconds that a stretch in `mode` loses at its beginning."""
-        if mode != REMOTE:
+        if mode not in (REMOTE, LOOKUP):
             return 0.0
-        return _BEGINS * self.rates.machines.link + self._unread * (self.rates.machines.read or 0.0)
+        reading = self._unread * (self.rates.machines.read or 0.0) if mode == REMOTE else 0.0
+        return _BEGINS * self.rates.machines.link + reading
 
     def _pays(self, other: str, mode: str, left: int) -> bool:
         """Whether `other` should take over from `mode`."""

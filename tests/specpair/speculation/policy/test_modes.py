@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.policy.modes.estimate import (
     FUSED,
+    LOOKUP,
     PRIOR,
     REMOTE,
     TARGET,
@@ -118,6 +119,7 @@ def test_another_link_starts_over_from_estimates_and_memory() -> None:
 
 # Both ends on the same two cores: passes of a real pair over 1, 2, … tokens, with weights in 4 bits and in bfloat16.
 FOUR_BITS = tuple(0.034 + 0.022 * more for more in range(17))
+FLAT_BITS = tuple(0.034 + 0.006 * more for more in range(17))  # the same where a pass takes several tokens as one
 BFLOAT16 = (0.07, 0.114, 0.127, 0.141, *(0.147 + 0.009 * more for more in range(13)))
 HERE = [REMOTE, TARGET]
 
@@ -133,6 +135,34 @@ def test_where_no_draft_can_pay_none_is_tried(tokens: int) -> None:
     selector = _on_shared_cores(FOUR_BITS)
     assert selector.next(tokens, unread=20) == TARGET
     assert _write(selector, {REMOTE: 20.0, TARGET: 29.0}, tokens) == {TARGET: tokens}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8, 0.95])
+def test_what_lookups_find_is_seen_without_a_trial(share: float) -> None:
+    """A draft model does not pay here. The target begins, and lookups take over where they find enough of the text."""
+    selector, found = _on_shared_cores(FLAT_BITS), AcceptanceEstimate(0.0)
+    mode, stretch, by_mode = "", 0, {TARGET: 0, LOOKUP: 0, REMOTE: 0}
+    for left in range(96, 0, -4):
+        following = selector.next(left, mode or None, stretch, unread=20, found=found)
+        mode, stretch = following, stretch + 4 if following == mode else 4
+        found.learn(round(4 * share), 4)
+        seconds = 4 / {TARGET: 29.0, LOOKUP: 29.0 / (1.05 - share)}.get(mode, 20.0)
+        selector.add_measurement(mode, 4, seconds if stretch > WARM_UP else 0.0, round(4 * share), 4)
+        by_mode[mode] += 4
+    assert by_mode[REMOTE] == 0 and (by_mode[LOOKUP] > 60) == (share > 0.0), by_mode
+    if share == 0.95:  # of a text in which lookup is off, the good rate says nothing
+        assert selector.next(96, found=AcceptanceEstimate(share)) == LOOKUP and selector.next(96) != LOOKUP
+
+
+def test_a_text_without_repetition_leaves_lookup_soon() -> None:
+    selector, found = _on_shared_cores(FLAT_BITS), AcceptanceEstimate(0.9)
+    for written in range(0, 40, 4):
+        mode = selector.next(200 - written, LOOKUP if written else None, written, found=found)
+        found.learn(0, 4)
+        selector.add_measurement(mode, 4, 4 / 26.0 if written >= WARM_UP else 0.0, 0, 4)
+        if mode != LOOKUP:
+            break
+    assert 12 <= written < 40 and mode != LOOKUP
 
 
 def test_a_change_to_the_draft_model_counts_what_it_has_to_read() -> None:
