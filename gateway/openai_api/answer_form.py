@@ -6,6 +6,7 @@ begin after the thoughts.
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
 
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
+_log = logging.getLogger(__name__)
 
 
 def answer_form_of(
@@ -103,6 +105,8 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
     `free`: whether any text may replace a call.
     """
     document = None if message.must_call else message.document
+    if not free and style is _style_of(target.chat_template) is Style.JSON:
+        _say_foreign(target.name)
     writing, tools = NOTATIONS[style].writing(), _tools(message, form)
     markers, thoughts = _control_tokens(writing.tokens, target.vocabulary), markers_of(target.chat_template)
     try:
@@ -114,6 +118,15 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
     if grammar is None or free or thoughts is None or message.grammar_after:
         return grammar  # what is free may have thoughts, too
     return _behind(grammar, thoughts, target.vocabulary, begun=form.begun)
+
+
+@lru_cache(maxsize=8)
+def _say_foreign(model: str) -> None:
+    _log.warning(
+        "the chat template of %s shows no style of calls that is known here: calls that must come are JSON, which the "
+        "model may not have learned; --tool-style names another style",
+        model,
+    )
 
 
 def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:

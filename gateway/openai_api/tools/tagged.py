@@ -73,7 +73,8 @@ class _Tags:
         """`end_call`: behind the parameters. `end`: behind all calls."""
         self.begin, self.end_value, self.end_call, self.end = form.begin, form.end.strip(), end_call, end
         tags = _TAG.findall(form.middle)  # those around what stands between key and value, where there are two
-        self.end_key, self.value = (tags[0], tags[1]) if tags else (form.middle.strip()[-2:], "")
+        self.end_key: str = tags[0] if tags else form.middle.strip()[-2:]
+        self.value: str = tags[1] if tags else ""
         self.typed, self.lines = form.other is not None, form.end.startswith("\n")
 
     def behind(self, text: str) -> str | None:
