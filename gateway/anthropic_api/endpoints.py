@@ -114,24 +114,37 @@ def _messages(message: requests.TurnMessage) -> list[Json]:
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     if message.role == "assistant":
-        return [_answer(message.content)]
+        return _answers(message.content)
     made = [_result(block) for block in message.content if isinstance(block, requests.ToolResultBlock)]
-    said = [block for block in message.content if isinstance(block, requests.TextBlock)]
+    said = [block for block in message.content if isinstance(block, requests.SAID_BLOCKS)]
     return [*made, {"role": message.role, "content": joined(said, "\n")}] if said or not made else made
 
 
-def _result(block: requests.ToolResultBlock) -> Json:
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": joined(block.content, "\n")}
+def _result(block: requests.ToolResultBlock | requests.HostedResultBlock) -> Json:
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.text}
+
+
+def _answers(blocks: list[requests.MessageBlock]) -> list[Json]:
+    """An answer as messages: it is cut where tools that a provider ran have answered."""
+    made: list[Json] = []
+    part: list[requests.MessageBlock] = []
+    for block in blocks:
+        if not isinstance(block, requests.HostedResultBlock):
+            part.append(block)
+            continue
+        made += [*([_answer(part)] if part else []), _result(block)]
+        part = []
+    return [*made, _answer(part)] if part or not made else made
 
 
 def _answer(blocks: list[requests.MessageBlock]) -> Json:
-    text = "".join(block.text for block in blocks if isinstance(block, requests.TextBlock))
+    text = "".join(block.text for block in blocks if isinstance(block, requests.SAID_BLOCKS))
     thoughts = "".join(block.thinking for block in blocks if isinstance(block, requests.ThinkingBlock))
-    calls: list[Json] = []
-    for block in blocks:
-        if isinstance(block, requests.ToolUseBlock):
-            function = {"name": block.name, "arguments": block.input}
-            calls.append({"id": block.id, "type": "function", "function": function})
+    calls = [
+        {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": block.input}}
+        for block in blocks
+        if isinstance(block, requests.ToolUseBlock)
+    ]
     return answer_of(text, thoughts, calls)
 
 

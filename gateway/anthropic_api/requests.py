@@ -2,11 +2,24 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, Tag, create_model, model_validator
+from pydantic import Field, Tag, create_model, field_validator, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, joined
+from gateway.openai_api.messages.conversation import Arguments, hosted_text, joined
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, ModelName, Stops, Streams, text_fields
+
+# Of tools that Anthropic runs, and of its MCP servers.
+HOSTED_RESULTS = tuple(
+    f"{tool}_tool_result"
+    for tool in (
+        "web_search",
+        "web_fetch",
+        "code_execution",
+        "bash_code_execution",
+        "text_editor_code_execution",
+        "mcp",
+    )
+)
 
 
 class TextBlock(Object):
@@ -35,12 +48,56 @@ class RedactedBlock(Object):
 
 
 class ToolUseBlock(Object):
-    """A call of a tool in an earlier answer."""
+    """A call of a tool in an earlier answer, also of one that a provider ran."""
 
-    type: Literal["tool_use"] = Field(description="What this is.")
+    type: Literal["tool_use", "server_tool_use", "mcp_tool_use"] = Field(description="What this is.")
     id: str = Field(description="What the answer of the tool refers to.")
     name: str = Field(description="The tool's name.")
     input: Arguments = None
+
+
+class SearchResultBlock(Object):
+    """A part of a text that was found."""
+
+    type: Literal["search_result"] = Field(description="What this is.")
+    title: str = Field(description="Its title.")
+    source: str = Field(description="Where it is from.")
+    content: list[TextBlock] = Field(fail_fast=True, description="The part.")
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.title, self.source, joined(self.content, "\n")])
+
+
+class TextSource(Object):
+    """The text of a document."""
+
+    type: Literal["text"] = Field(description="Only text.")
+    media_type: Literal["text/plain"] = Field("text/plain", description="Only plain text.")
+    data: str = Field(description="The text.")
+
+
+class DocumentBlock(Object):
+    """A document."""
+
+    type: Literal["document"] = Field(description="What this is.")
+    source: TextSource = Field(description="Only a text.")
+    title: str | None = Field(None, description="Its title.")
+    context: str | None = Field(None, description="What it is about.")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, (self.title, self.context, self.source.data)))
+
+
+SAID_BLOCKS = (TextBlock, SearchResultBlock, DocumentBlock)
+_Said = (
+    Annotated[TextBlock, Tag("[text]")]
+    | Annotated[SearchResultBlock, Tag("[search_result]")]
+    | Annotated[DocumentBlock, Tag("[document]")]
+)
+_SAID = ("text", "search_result", "document")
+_Answer = Annotated[list[Annotated[_Said, by_type("blocks", *_SAID)]], Field(fail_fast=True)]
 
 
 class ToolResultBlock(Object):
@@ -48,16 +105,45 @@ class ToolResultBlock(Object):
 
     type: Literal["tool_result"] = Field(description="What this is.")
     tool_use_id: str = Field(description="The call's.")
-    content: Text | None = Field(None, description="What the tool says.")
+    content: str | _Answer | None = Field(None, description="What the tool says: a string, or blocks of text.")
+    is_error: bool | None = Field(None, description="Whether the tool failed; shown where it says nothing else.")
+
+    @property
+    def text(self) -> str:
+        """What the model sees."""
+        return joined(self.content, "\n") or ("error" if self.is_error else "")
+
+
+class HostedResultBlock(Object):
+    """The answer of a tool that a provider ran. The model sees its text, or its JSON."""
+
+    type: Literal[HOSTED_RESULTS] = Field(description="What this is.")  # type: ignore[valid-type]
+    tool_use_id: str = Field(description="The call's.")
+    content: Any = Field(None, description="What the tool says.")
+
+    @property
+    def text(self) -> str:
+        """What the model sees."""
+        return hosted_text(self.content)
+
+    @field_validator("content")
+    @classmethod
+    def _is_text(cls, given: Any) -> Any:
+        hosted_text(given)
+        return given
 
 
 MessageBlock = Annotated[
-    Annotated[TextBlock, Tag("[text]")]
+    _Said
     | Annotated[ThinkingBlock, Tag("[thinking]")]
     | Annotated[RedactedBlock, Tag("[redacted_thinking]")]
-    | Annotated[ToolUseBlock, Tag("[tool_use]")]
-    | Annotated[ToolResultBlock, Tag("[tool_result]")],
-    by_type("blocks", "text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+    | Annotated[ToolUseBlock, Tag("[use]")]
+    | Annotated[ToolResultBlock, Tag("[tool_result]")]
+    | Annotated[HostedResultBlock, Tag("[hosted]")],
+    by_type(
+        *("blocks", *_SAID, "thinking", "redacted_thinking", "tool_result"),
+        together={"use": ("tool_use", "server_tool_use", "mcp_tool_use"), "hosted": HOSTED_RESULTS},
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ its context, its vocabulary, and limits that keep requests from delaying others.
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 
 from gateway.openai_api.chat.prompt import chat_parts
@@ -192,6 +193,7 @@ class Prompts:
         check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
         parts = await asyncio.get_running_loop().run_in_executor(
             self._rendering,
+            copy_context().run,  # which collects the request's hints
             partial(
                 chat_parts,
                 target.chat_template,

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from specpair.child_processes.worker import Unanswered, Worker
+from specpair.http_service.hints import take_hint
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 from specpair.protocol.terminal_text import one_line
 
@@ -60,7 +61,8 @@ class Forms:
         divided: list[TemplateMessage] = []
         moved: set[int] = set()  # answers, by their positions
         for at, message in enumerate(messages):
-            calls, bare = message.get("tool_calls") or [], {"role": message["role"], "content": ""}
+            calls = message.get("tool_calls") or []
+            bare = {"role": message["role"], "content": None if calls and self._calls[1] else ""}
             if calls and message["content"] and self._loses_text:
                 divided.append(bare | {"content": message["content"]})
                 message = message | bare
@@ -83,10 +85,11 @@ class Forms:
         shown = (self._attempt([*map(self._fitted, said)], tools) for said in ([user], [system, user]))
         return any(text is not None and _WORD in text for text in shown)
 
-    def _fitted(self, message: TemplateMessage) -> TemplateMessage:
+    def _fitted(self, message: TemplateMessage, name: str = "") -> TemplateMessage:
+        """`name`: of its parameter."""
         fitted = {**message, "content": self._content(message)}
         if calls := message.get("tool_calls"):
-            fitted["tool_calls"] = [self._call(call) for call in calls]
+            fitted["tool_calls"] = [self._call(call, f"{name}.tool_calls.{at}") for at, call in enumerate(calls)]
         thoughts = next((message[name] for name in _REASONING if message.get(name) is not None), None)
         return fitted if thoughts is None else {"thinking": thoughts, **fitted, "reasoning_content": thoughts}
 
@@ -117,20 +120,20 @@ class Forms:
             changed["tool_calls"] = [{**call, "id": new(call.get("id") or "")} for call in calls]
         return message | changed
 
-    def _call(self, call: TemplateMessage) -> TemplateMessage:
+    def _call(self, call: TemplateMessage, name: str) -> TemplateMessage:
         function = call["function"]
         given, wanted = function.get("arguments"), self._calls[0]
         if given in (None, ""):  # a call without arguments, as some providers write it
             given = {}
         if wanted is dict and not isinstance(given, dict):
-            given = self._object(given)
+            given = self._object(given, f"{name}.function.arguments")
         elif wanted is str and not isinstance(given, str):
             given = json.dumps(given, ensure_ascii=False)
         return {**call, "function": {**function, "arguments": given}}
 
-    def _object(self, given: Any) -> Any:
+    def _object(self, given: Any, name: str) -> Any:
         """The object in the text of arguments. A model may have written other text: it stays, if the template shows
-        text, too. Otherwise the members remain that can be read of it."""
+        text, too. Otherwise the members remain that can be read of it, and the parameter is a hint. `name`: its own."""
         try:
             found = json.loads(given) if isinstance(given, str) else given
         except (ValueError, RecursionError):
@@ -138,7 +141,10 @@ class Forms:
         if isinstance(found, dict | None):
             return found or {}
         text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-        return text if self._shows_text_as_arguments else _members(text)
+        if self._shows_text_as_arguments:
+            return text
+        take_hint(name, "the chat template of this model takes an object of JSON only: send one")
+        return _members(text)
 
     def _shows(self, role: str, *, in_parts: bool) -> bool:
         """Whether the template shows a content of this role as text, or in parts."""

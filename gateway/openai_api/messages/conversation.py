@@ -1,11 +1,12 @@
 """The messages of a conversation and the tools of its answer, as programs send them and as chat templates get them."""
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from gateway.openai_api.messages.objects import Object
+from gateway.openai_api.messages.objects import Object, shown
 
 
 class TextPart(Object):
@@ -22,6 +23,7 @@ Content = Annotated[
 ]
 
 
+TEXT_ARGUMENT = "input"  # the one argument of a tool that takes a free text, as the model sees the tool
 Arguments = Annotated[
     str | dict[str, Any] | list[Any] | None,
     Field(description="A JSON object, or its text. Other text is shown as text, where the chat template takes it."),
@@ -89,6 +91,35 @@ class HasText(Protocol):
 def joined(content: str | Sequence[HasText] | None, between: str = "") -> str:
     """The text of a content, with `between` its parts."""
     return content if isinstance(content, str) else between.join(part.text for part in content or ())
+
+
+_PARTS_OF_TEXT = ("text", "input_text", "output_text", "logs")
+_NO_TEXT = ("image", "base64", "screenshot", "file", "url", "pdf", "audio")  # in names of types
+
+
+def hosted_text(answer: Any) -> str:
+    """What a tool that a provider ran has answered, as text: JSON, unless it is text or parts of it.
+
+    Raises ValueError for images and files.
+    """
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, list) and all(
+        isinstance(each, dict) and each.get("type") in _PARTS_OF_TEXT for each in answer
+    ):
+        return "\n".join(str(each.get("text", each.get("logs", ""))) for each in answer)
+    return json.dumps(_readable(answer), ensure_ascii=False)
+
+
+def _readable(value: Any) -> Any:
+    """A value of JSON without what only its provider can read."""
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if any(word in str(value.get("type")) for word in _NO_TEXT):
+        raise ValueError(f"it holds {shown(str(value['type']))}: the model reads text alone, leave it out")
+    return {name: _readable(each) for name, each in value.items() if not name.startswith("encrypted_")}
 
 
 MOST_TOOLS = 128  # as many as OpenAI takes

@@ -5,6 +5,8 @@ always with the `param` at fault.
 
 import json
 import re
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError, model_validator
@@ -53,20 +55,29 @@ def check_type(given: Any, wanted: str, instead: str) -> Any:
     return given
 
 
-def by_type(what: str, *types: str, usually: str | None = None) -> Discriminator:
+def by_type(
+    what: str,
+    *types: str,
+    usually: Callable[[Mapping[str, Any]], str] | None = None,
+    together: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Discriminator:
     """Tells objects apart by their `type`, with which each is tagged.
 
     `what`: what they are, in errors.
     `usually`: the type of one that has none.
+    `together`: types that share a tag, by tag.
 
     Tags are in brackets, as the names of types are: errors leave these out of a path.
     """
+    tags = {each: each for each in types} | {each: tag for tag, several in together.items() for each in several}
 
     def tag(given: Any) -> str | None:
-        found = given.get("type", usually) if isinstance(given, dict) else getattr(given, "type", None)
-        return f"[{found}]" if found in types else None
+        found = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+        if found is None and usually is not None and isinstance(given, dict):
+            found = usually(given)
+        return f"[{tags[found]}]" if isinstance(found, str) and found in tags else None
 
-    message = f"{what} are of the types {', '.join(types)}: leave others out"
+    message = f"{what} are of the types {', '.join(tags)}: leave others out"
     return Discriminator(tag, custom_error_type="unknown_type", custom_error_message=message)
 
 

@@ -1,9 +1,11 @@
 """OpenAI's Responses endpoints: each request is read as a chat; responses are kept in memory for later ones."""
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from threading import RLock
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -11,12 +13,13 @@ from starlette.responses import Response
 
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.generation import TextGeneration, reply_to
-from gateway.openai_api.messages.conversation import ChatMessage, joined
+from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest, chat_of, given, translated
 from gateway.openai_api.responses import requests
-from gateway.openai_api.responses.replies import ResponseDeleted, ResponseObject
-from gateway.openai_api.responses.requests import InputCall, InputMessage, InputReasoning, Item, ResponseRequest
+from gateway.openai_api.responses.items import Find, messages_of
+from gateway.openai_api.responses.replies import OutputItem, ResponseDeleted, ResponseObject
+from gateway.openai_api.responses.requests import ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.keys.access import Caller
@@ -41,9 +44,12 @@ class ResponseChat(NamedTuple):
     names: list[str]
 
 
-def asked_of(request: ResponseRequest) -> ResponseChat:
-    """The chat of a request. Raises InvalidRequest, in the request's names."""
-    messages, names = _messages(request.input)
+def asked_of(request: ResponseRequest, find: Find) -> ResponseChat:
+    """The chat of a request. Raises InvalidRequest, in the request's names, and UnknownResponse.
+
+    `find`: finds items that the request refers to.
+    """
+    messages, names = messages_of(request.input, find)
     text = None if request.text is None else request.text.format
     body: dict[str, Any] = {
         "model": request.model,
@@ -93,51 +99,8 @@ def _function(named: requests.NamedFunction) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The messages of an input. Thoughts, text and calls that follow each other are one of the assistant."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}], ["input"]
-    found: list[tuple[dict[str, Any], str]] = []
-    for at, item in enumerate(given):
-        name = f"input.{at}"
-        if isinstance(item, InputMessage) and item.role != "assistant":
-            found.append(({"role": item.role, "content": _content(item)}, name))
-        elif isinstance(item, requests.InputCallOutput):
-            found.append(({"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}, name))
-        else:
-            if not (found and _goes_on(found[-1][0], item)):
-                found.append(({"role": "assistant", "content": None}, name))
-            _add(found[-1][0], item)
-    return [message for message, _ in found], [name for _, name in found]
-
-
-def _content(item: InputMessage) -> Any:
-    if isinstance(item.content, str):
-        return item.content
-    return [{"type": "text", "text": part.text} for part in item.content]
-
-
-def _goes_on(message: dict[str, Any], item: Item) -> bool:
-    """Whether an item continues the present answer: thoughts come first, then text, then calls."""
-    if message["role"] != "assistant" or isinstance(item, InputReasoning):
-        return False
-    return isinstance(item, InputCall) or (message["content"] is None and "tool_calls" not in message)
-
-
-def _add(answer: dict[str, Any], item: Item) -> None:
-    if isinstance(item, InputReasoning):
-        thoughts = "".join(part.text for part in item.content or item.summary or ())
-        if thoughts:
-            answer["reasoning_content"] = thoughts
-    elif isinstance(item, InputCall):
-        function = {"name": requests.shown_name(item.name, item.namespace), "arguments": item.arguments}
-        answer.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
-    elif isinstance(item, InputMessage):
-        answer["content"] = joined(item.content)
-
-
 SECONDS = 3600.0
-MOST = 100  # of a client
+MOST = 1000  # of a client
 MOST_CHARACTERS = 16 * 1024 * 1024  # of a client
 MOST_OF_ALL = 256 * 1024 * 1024  # characters of all clients
 
@@ -156,44 +119,61 @@ class _Entry(NamedTuple):
     size: int  # characters
 
 
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})\d+")  # the id of the response, and which item of its output
+
+
 class ResponseStore:
-    """Kept responses; drops the oldest first. Used in the event loop."""
+    """Kept responses; drops the one that was used least recently first. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
-        self._clock = clock
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the oldest first
+        self._clock, self._lock = clock, RLock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the least recently used first
         self._own: dict[Hashable, OrderedDict[str, int]] = {}  # sizes, by client
         self._size = 0
 
     def keep(self, client: Hashable, kept: KeptResponse) -> None:
         """Keep a response of `client`, unless it is larger than all that a client may have."""
-        size = sum(_size(message) for message in kept.messages)
+        size = sum(_size(message) for message in kept.messages) + len(kept.response.json_bytes())
         if size > MOST_CHARACTERS:
             return
         id = kept.response.id
-        self._entries[id] = _Entry(client, kept, self._clock(), size)
-        own = self._own.setdefault(client, OrderedDict())
-        own[id] = size
-        self._size += size
-        self._forget_old()
-        while len(own) > MOST or sum(own.values()) > MOST_CHARACTERS:
-            self._forget(next(iter(own)))
-        while self._size > MOST_OF_ALL:
-            self._forget(next(iter(self._entries)))
+        with self._lock:
+            self._entries[id] = _Entry(client, kept, self._clock(), size)
+            own = self._own.setdefault(client, OrderedDict())
+            own[id] = size
+            self._size += size
+            self._forget_old()
+            while len(own) > MOST or sum(own.values()) > MOST_CHARACTERS:
+                self._forget(next(iter(own)))
+            while self._size > MOST_OF_ALL:
+                self._forget(next(iter(self._entries)))
 
     def find(self, client: Hashable, id: str) -> KeptResponse | None:
-        """A response of `client`; None: it is not kept any more, or is another's."""
-        self._forget_old()
-        entry = self._entries.get(id)
-        return entry.kept if entry is not None and entry.client == client else None
+        """A response of `client`, which is now used; None: it is not kept any more, or is another's."""
+        with self._lock:
+            self._forget_old()
+            entry = self._entries.get(id)
+            if entry is None or entry.client != client:
+                return None
+            self._entries[id] = entry._replace(since=self._clock())
+            self._entries.move_to_end(id)
+            self._own[client].move_to_end(id)
+            return entry.kept
+
+    def item(self, client: Hashable, id: str) -> OutputItem | None:
+        """An item of the output of a response of `client`, which is now used; None: it is not kept any more."""
+        found = _ITEM_ID.fullmatch(id)
+        kept = self.find(client, f"resp_{found[1]}") if found else None
+        return None if kept is None else next((item for item in kept.response.output if item.id == id), None)
 
     def delete(self, client: Hashable, id: str) -> bool:
         """Forget a response of `client`. Returns whether it was there."""
-        found = self.find(client, id) is not None
-        if found:
-            self._forget(id)
-        return found
+        with self._lock:
+            found = self.find(client, id) is not None
+            if found:
+                self._forget(id)
+            return found
 
     def _forget_old(self) -> None:
         oldest = self._clock() - SECONDS
@@ -226,7 +206,8 @@ class ResponseEndpoints:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         self._chats.places.check()
-        asked = await self._source.read(request, lambda body: translated(ResponseRequest, body, asked_of))
+        read = partial(asked_of, find=partial(self._store.item, caller.client))
+        asked = await self._source.read(request, lambda body: translated(ResponseRequest, body, read))
         previous: list[ChatMessage] = []
         if asked.request.previous_response_id is not None:
             kept = self._kept(caller, asked.request.previous_response_id, "previous_response_id")
@@ -237,7 +218,7 @@ class ResponseEndpoints:
         return await reply_to(bool(asked.request.stream), make, writer, names)
 
     async def retrieve_response(self, request: Request) -> Response:
-        """A response that is kept. They are kept for an hour, the last hundred of each key."""
+        """A response that is kept. They are kept for an hour behind their last use, the last thousand of each key."""
         caller = self._source.admit(request)
         if request.query_params.get("stream", "false") != "false":
             raise InvalidRequest("stream: a response that is kept is not streamed, leave it out", param="stream")
@@ -254,8 +235,8 @@ class ResponseEndpoints:
     def _kept(self, caller: Caller, id: str, parameter: str) -> KeptResponse:
         if (kept := self._store.find(caller.client, id)) is None:
             raise UnknownResponse(
-                f"{parameter}: there is no response {shown(id)!r}: they are kept for an hour, the last hundred of each "
-                "key, unless store is false. Send the whole conversation as input",
+                f"{parameter}: there is no response {shown(id)!r}: they are kept for an hour behind their last use, "
+                "unless store is false. Send the whole conversation as input",
                 param=parameter,
             )
         return kept

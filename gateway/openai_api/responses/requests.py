@@ -1,10 +1,11 @@
 """Requests for responses, as far as they are supported. `fields` says what happens to others."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments
+from gateway.openai_api.messages.conversation import TEXT_ARGUMENT, Arguments, hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
 
@@ -49,36 +50,151 @@ class InputReasoning(Object):
     summary: _Thoughts | None = Field(None, description="A summary, which is taken where the content is empty.")
 
 
-class InputCall(Object):
+def shown_name(name: str, namespace: str | None) -> str:
+    """A tool's name as the model sees and writes it."""
+    return name if namespace is None else f"{namespace}.{name}"
+
+
+class _OfATool(Object):
+    """A part of an earlier answer, or of its tool."""
+
+    name: str | None
+    namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
+
+    @property
+    def tool(self) -> str:
+        """The tool's name as the model sees it."""
+        return shown_name(self.name or "", self.namespace)
+
+
+class InputCall(_OfATool):
     """A call of a tool in an earlier answer."""
 
     type: Literal["function_call"] = Field(description="What this is.")
     call_id: str = Field(description="What the answer of the tool refers to.")
     name: str = Field(description="The tool's name.")
-    namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
     arguments: Arguments = None
 
+    @property
+    def function(self) -> dict[str, Any]:
+        """The call as the model sees it."""
+        return {"name": self.tool, "arguments": self.arguments}
 
-class InputCallOutput(Object):
+
+class InputCustomCall(_OfATool):
+    """A call of a tool with a free text in an earlier answer."""
+
+    type: Literal["custom_tool_call"] = Field(description="What this is.")
+    call_id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    input: str = Field(description="The text.")
+
+    @property
+    def function(self) -> dict[str, Any]:
+        """The call as the model sees it."""
+        return {"name": self.tool, "arguments": {TEXT_ARGUMENT: self.input}}
+
+
+class InputCallOutput(_OfATool):
     """The answer of a tool."""
 
-    type: Literal["function_call_output"] = Field(description="What this is.")
-    call_id: str = Field(description="The call's.")
+    type: Literal["function_call_output", "custom_tool_call_output"] = Field(description="What this is.")
+    call_id: str | None = Field(None, description="The call's.")
+    name: str | None = Field(None, description="The tool's name. Default: that in the call.")
     output: Text
+
+
+class ItemReference(Object):
+    """An item of a response that is kept."""
+
+    type: Literal["item_reference"] | None = Field(None, description="What this is.")
+    id: str = Field(description="The item's id.")
+
+
+class HostedCall(NamedTuple):
+    """How the model sees the call of a tool that a provider ran: as one of a function."""
+
+    name: str  # of the function; empty: as the item says
+    arguments: str  # the field of the item that holds them
+    answer: tuple[str, ...] = ()  # fields that may hold the answer; none: it is in an item of its own
+
+
+# By type. Empty: an item that holds nothing for the model.
+HOSTED: dict[str, HostedCall | None] = {
+    "mcp_call": HostedCall("", "arguments", ("output", "error")),
+    "code_interpreter_call": HostedCall("code_interpreter", "code", ("outputs",)),
+    "file_search_call": HostedCall("file_search", "queries", ("results",)),
+    "web_search_call": HostedCall("web_search", "action", ("results",)),
+    "local_shell_call": HostedCall("local_shell", "action"),
+    "shell_call": HostedCall("shell", "action"),
+    "apply_patch_call": HostedCall("apply_patch", "operation"),
+    "computer_call": HostedCall("computer", "action"),
+    **dict.fromkeys(("mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "image_generation_call")),
+}
+HOSTED_OUTPUTS = tuple(
+    f"{each}_output" for each in ("local_shell_call", "shell_call", "apply_patch_call", "computer_call")
+)
+
+
+class HostedItem(BaseModel):
+    """A call of a tool that a provider runs, or the answer of one. The model sees it as that of a function."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal[(*HOSTED, *HOSTED_OUTPUTS)] = Field(description="What this is.")  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _is_text(self) -> "HostedItem":
+        if self._field("result") is not None:
+            raise ValueError("it holds an image: the model reads text alone, leave it out")
+        _ = self.answer
+        return self
+
+    def _field(self, *names: str) -> Any:
+        return next((value for name in names if (value := (self.model_extra or {}).get(name)) is not None), None)
+
+    @property
+    def call_id(self) -> str:
+        """What the answer refers to."""
+        return str(self._field("call_id", "id") or "")
+
+    @property
+    def function(self) -> dict[str, Any] | None:
+        """The call; None: there is none, or none with an answer."""
+        form = HOSTED.get(self.type)
+        if form is None or (form.answer and self.answer is None):
+            return None
+        given = self._field(form.arguments)
+        arguments = given if isinstance(given, str | dict) and form.arguments != "code" else {form.arguments: given}
+        return {"name": form.name or str(self._field("name")), "arguments": arguments}
+
+    @property
+    def answer(self) -> str | None:
+        """The answer; None: there is none here."""
+        form = HOSTED.get(self.type, HostedCall("", "", ("output", "status")))
+        given = None if form is None else self._field(*form.answer)
+        return None if given is None else hosted_text(given)
+
+
+def _item_type(given: Mapping[str, Any]) -> str:
+    return "item_reference" if "id" in given and given.keys() <= {"id", "type"} else "message"
 
 
 Item = Annotated[
     Annotated[InputMessage, Tag("[message]")]
     | Annotated[InputReasoning, Tag("[reasoning]")]
     | Annotated[InputCall, Tag("[function_call]")]
-    | Annotated[InputCallOutput, Tag("[function_call_output]")],
-    by_type("items", "message", "reasoning", "function_call", "function_call_output", usually="message"),
+    | Annotated[InputCustomCall, Tag("[custom_tool_call]")]
+    | Annotated[InputCallOutput, Tag("[output]")]
+    | Annotated[ItemReference, Tag("[item_reference]")]
+    | Annotated[HostedItem, Tag("[hosted]")],
+    by_type(
+        "items",
+        *("message", "reasoning", "function_call", "custom_tool_call", "item_reference"),
+        usually=_item_type,
+        together={"output": ("function_call_output", "custom_tool_call_output"), "hosted": (*HOSTED, *HOSTED_OUTPUTS)},
+    ),
 ]
-
-
-def shown_name(name: str, namespace: str | None) -> str:
-    """A tool's name as the model sees and writes it."""
-    return name if namespace is None else f"{namespace}.{name}"
 
 
 TEXT_FIELDS = text_fields(without=["max_tokens"])

@@ -55,6 +55,7 @@ class Served:
 
     def __init__(self, url: str, listener: Listener) -> None:
         self._url, self.listener = url, listener
+        self.ignored: str | None = None  # hints that the last reply has named
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         return httpx.post(f"{self._url}{path}", json=body, trust_env=False)
@@ -64,6 +65,7 @@ class Served:
         limit = "max_output_tokens" if "input" in body else "max_tokens"
         reply = self.post(path, **{limit: 1} | body)
         assert reply.status_code == 200, reply.text
+        self.ignored = reply.headers.get("x-specpair-ignored")
         return self.listener.heard.removesuffix("<assistant>")
 
     def chat(self, *messages: Any, **body: Any) -> str:
@@ -181,9 +183,244 @@ def test_arguments_that_are_no_object_stay_as_far_as_the_template_shows_them(tem
         for row in ODD:
             prompt = served.chat(USER, call(row[0]), result())
             assert prompt == f"<user>Hi</><assistant><call look>{row[which]}</><tool look>rain</>", row[0]
+            lost = template == ITEMS and row[0] not in ('{"a": 1}', "", None, "null", {"a": 1})
+            assert served.ignored == ("messages.tool_calls.function.arguments" if lost else None), row[0]
             item = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": row[0]}
             output = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
             assert served.responses(USER, item, output) == prompt
             use = {"type": "tool_use", "id": "c1", "name": "look", "input": row[0]}
             answer = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "rain"}]}
             assert served.messages(USER, {"role": "assistant", "content": [use]}, answer) == prompt
+
+
+LOOKED = "<user>Hi</><assistant><call {}>{}</><tool {}>{}</>"
+LOGS = [{"type": "logs", "logs": "1"}, {"type": "logs", "logs": "2"}]
+# Items of Responses, and the call and the answer that the model sees.
+ITEMS_SHOWN: list[tuple[list[Any], tuple[str, str, str]]] = [
+    (
+        [
+            {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": 'say "ä"\n', "status": "completed"},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "ok"}]},
+        ],
+        ("patch", '{"input": "say \\"ä\\"\\n"}', "ok"),
+    ),
+    (
+        [
+            {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "namespace": "git", "input": ""},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
+        ],
+        ("git.patch", '{"input": ""}', "ok"),
+    ),
+    (
+        [
+            {
+                "type": "mcp_call",
+                "id": "m1",
+                "server_label": "s",
+                "name": "look",
+                "arguments": '{"a": 1}',
+                "output": "12",
+            }
+        ],
+        ("look", '{"a": 1}', "12"),
+    ),
+    (
+        [
+            {
+                "type": "mcp_call",
+                "id": "m1",
+                "name": "look",
+                "arguments": "{}",
+                "output": None,
+                "error": {"message": "x"},
+            }
+        ],
+        ("look", "{}", '{"message": "x"}'),
+    ),
+    (
+        [{"type": "code_interpreter_call", "id": "m1", "code": "1+1", "container_id": "c", "outputs": LOGS}],
+        ("code_interpreter", '{"code": "1+1"}', "1\n2"),
+    ),
+    (
+        [{"type": "file_search_call", "id": "m1", "queries": ["q"], "results": [{"filename": "f", "text": "t"}]}],
+        ("file_search", '{"queries": ["q"]}', '[{"filename": "f", "text": "t"}]'),
+    ),
+    (
+        [
+            {"type": "local_shell_call", "id": "m", "call_id": "m1", "action": {"type": "exec", "command": ["ls"]}},
+            {"type": "local_shell_call_output", "id": "m1", "output": "a.txt"},
+        ],
+        ("local_shell", '{"type": "exec", "command": ["ls"]}', "a.txt"),
+    ),
+    (
+        [
+            {"type": "shell_call", "call_id": "m1", "action": {"commands": ["ls"]}},
+            {"type": "shell_call_output", "call_id": "m1", "output": [{"stdout": "a", "stderr": ""}]},
+        ],
+        ("shell", '{"commands": ["ls"]}', '[{"stdout": "a", "stderr": ""}]'),
+    ),
+    (
+        [
+            {"type": "apply_patch_call", "call_id": "m1", "operation": {"type": "delete_file", "path": "a"}},
+            {"type": "apply_patch_call_output", "call_id": "m1", "status": "completed"},
+        ],
+        ("apply_patch", '{"type": "delete_file", "path": "a"}', "completed"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("items", "shown"), ITEMS_SHOWN, ids=lambda each: str(each)[:40])
+def test_the_model_sees_calls_of_a_providers_tools(
+    served: Served, items: list[Any], shown: tuple[str, str, str]
+) -> None:
+    name, arguments, answer = shown
+    prompt = served.responses(USER, *items)
+    assert prompt == LOOKED.format(name, arguments, name, answer)
+    assert served.chat(USER, call(arguments, name=name), result(answer)) == prompt
+
+
+EMPTY_ITEMS: list[Any] = [
+    {"type": "web_search_call", "id": "w1", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {"type": "file_search_call", "id": "m1", "queries": ["q"], "results": None},
+    {"type": "code_interpreter_call", "id": "m1", "code": "1+1", "outputs": None},
+    {"type": "mcp_list_tools", "id": "m1", "server_label": "s", "tools": [{"name": "x", "input_schema": {}}]},
+    {"type": "mcp_approval_request", "id": "m1", "name": "x", "arguments": "{}", "server_label": "s"},
+    {"type": "mcp_approval_response", "approval_request_id": "m1", "approve": True},
+    {"type": "image_generation_call", "id": "m1", "status": "failed", "result": None},
+]
+
+
+@pytest.mark.parametrize("item", EMPTY_ITEMS, ids=lambda item: str(item["type"]))
+def test_items_that_hold_nothing_for_the_model_are_left_out(served: Served, item: Any) -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
+    assert served.responses(USER, item, said, USER) == "<user>Hi</><assistant>A</><user>Hi</>"
+    assert served.ignored == f"input.{item['type']}"
+
+
+IMAGE = {"type": "base64", "media_type": "image/png", "data": "iVBO"}
+
+
+@pytest.mark.parametrize(
+    ("item", "parameter"),
+    [
+        ({"type": "image_generation_call", "id": "m1", "result": "iVBO"}, "input.0"),
+        ({"type": "code_interpreter_call", "code": "1", "outputs": [{"type": "image", "url": "u"}]}, "input.0"),
+        ({"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}, "input.0"),
+        ({"type": "custom_tool_call_output", "output": [{"type": "input_image"}]}, "input.0.output.0.type"),
+        ({"type": "compaction", "encrypted_content": "x"}, "input.0"),
+        ({"type": "item_reference"}, "input.0.id"),
+        ({"type": "custom_tool_call", "call_id": "c1", "name": "x"}, "input.0.input"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused_by_name(served: Served, item: Any, parameter: str) -> None:
+    reply = served.post("/v1/responses", input=[item])
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, parameter), reply.text
+    assert parameter in reply.json()["error"]["message"]
+
+
+def test_references_stand_for_items_of_kept_responses(served: Served) -> None:
+    tool = {"type": "function", "name": "look"}
+    served.listener.says = b'<think>Hm</think>I look.\n<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    kept = served.post("/v1/responses", input="Hi", tools=[tool]).json()
+    served.listener.says = b""
+    assert [item["type"] for item in kept["output"]] == ["reasoning", "message", "function_call"]
+    *_, last = kept["output"]
+    answer = {"type": "function_call_output", "call_id": last["call_id"], "output": "rain"}
+    references = [{"type": "item_reference", "id": item["id"]} for item in kept["output"]]
+    sent = served.responses(USER, *kept["output"], answer, tools=[tool])
+    assert served.responses(USER, *references, answer, tools=[tool]) == sent
+    assert served.responses(USER, *({"id": item["id"]} for item in kept["output"]), answer, tools=[tool]) == sent
+    assert served.responses(answer, previous_response_id=kept["id"], tools=[tool]) == sent
+
+
+@pytest.mark.parametrize("id", ["msg_1", "fc_" + "0" * 34])
+def test_a_reference_to_nothing_is_an_error_that_names_it(served: Served, id: str) -> None:
+    reply = served.post("/v1/responses", input=[USER, {"type": "item_reference", "id": id}])
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "response_not_found")
+    assert reply.json()["error"]["param"] == "input.1.id" and id in reply.json()["error"]["message"]
+
+
+USE = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+FOUND = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "x", "page_age": None}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "shown"),
+    [
+        (
+            [
+                {"type": "text", "text": "I search."},
+                USE,
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [FOUND]},
+                {"type": "text", "text": "Found."},
+            ],
+            '<assistant>I search.<call web_search>{"query": "q"}</><tool web_search>[{"type": "web_search_result", '
+            '"url": "u", "title": "t", "page_age": null}]</><assistant>Found.</>',
+        ),
+        (
+            [
+                {"type": "mcp_tool_use", "id": "s1", "name": "look", "server_name": "x", "input": {}},
+                {
+                    "type": "mcp_tool_result",
+                    "tool_use_id": "s1",
+                    "is_error": False,
+                    "content": [{"type": "text", "text": "12"}],
+                },
+            ],
+            "<assistant><call look>{}</><tool look>12</>",
+        ),
+        ([USE], '<assistant><call web_search>{"query": "q"}</>'),
+        ([{"type": "redacted_thinking", "data": "x"}], "<assistant></>"),
+    ],
+)
+def test_the_model_sees_what_anthropics_tools_found(served: Served, blocks: list[Any], shown: str) -> None:
+    prompt = served.messages(USER, {"role": "assistant", "content": blocks}, USER)
+    assert prompt == f"<user>Hi</>{shown}<user>Hi</>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+        ({"content": "It failed", "is_error": True}, "It failed"),
+        ({"is_error": True}, "error"),
+        ({"content": []}, ""),
+        (
+            {
+                "content": [
+                    {
+                        "type": "search_result",
+                        "source": "u",
+                        "title": "t",
+                        "content": [{"type": "text", "text": "x"}],
+                        "citations": {"enabled": True},
+                    }
+                ]
+            },
+            "t\nu\nx",
+        ),
+        ({"content": [{"type": "document", "source": {"type": "text", "data": "x"}, "title": "t"}]}, "t\nx"),
+    ],
+)
+def test_contents_of_a_tools_answer(served: Served, answer: Any, shown: str) -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    block = {"type": "tool_result", "tool_use_id": "c1"} | answer
+    prompt = served.messages(USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [block]})
+    assert prompt == LOOKED.format("look", "{}", "look", shown)
+
+
+@pytest.mark.parametrize(
+    ("block", "parameter"),
+    [
+        ({"type": "image", "source": IMAGE}, "messages.0.content.0"),
+        ({"type": "document", "source": IMAGE}, "messages.0.content.0.source.type"),
+        ({"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image"}]}, "messages.0.content.0.content.0"),
+        (
+            {"type": "web_fetch_tool_result", "tool_use_id": "c", "content": {"content": {"source": IMAGE}}},
+            "messages.0.content.0.content",
+        ),
+    ],
+)
+def test_images_in_messages_are_refused_by_name(served: Served, block: Any, parameter: str) -> None:
+    reply = served.post("/v1/messages", max_tokens=1, messages=[{"role": "user", "content": [block]}])
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, parameter), reply.text

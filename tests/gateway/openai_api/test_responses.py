@@ -1,7 +1,7 @@
 """Responses with OpenAI's own client and types: whole and streamed, kept and continued, at both ends."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import httpx
@@ -12,7 +12,7 @@ from openai.types.responses import ResponseTextConfig
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.responses import endpoints as store
 from gateway.openai_api.responses.endpoints import KeptResponse, ResponseStore
-from gateway.openai_api.responses.replies import EVENTS, ResponseObject
+from gateway.openai_api.responses.replies import EVENTS, OutputReasoning, ResponseObject
 from tests.gateway.openai_api.parrot import LOOK, client_of, parrots
 
 OPTIONS: dict[str, Any] = {"model": "", "max_output_tokens": 12, "extra_body": {"seed": 3}}
@@ -139,7 +139,7 @@ def test_logprobs(client: openai.OpenAI, given: Any, likeliest: int) -> None:
     ("given", "parameter"),
     [
         ({"input": []}, "input"),
-        ({"input": [{"type": "computer_call"}]}, "input.0"),
+        ({"input": [{"type": "program"}]}, "input.0"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
         ({"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
@@ -297,37 +297,49 @@ class Clock:
 
 
 def _kept(id: str, characters: int = 1) -> KeptResponse:
-    response: Any = ResponseObject.model_construct
-    return KeptResponse(response(id=id), [ChatMessage(role="user", content="x" * characters)])
+    construct: Any = ResponseObject.model_construct
+    item = OutputReasoning(type="reasoning", id=f"rs_{id:0>32}00", status="completed", summary=[], content=[])
+    kept = construct(id=f"resp_{id:0>32}", output=[item])
+    return KeptResponse(kept, [ChatMessage(role="user", content="x" * characters)])
+
+
+def _found(kept: ResponseStore, client: Hashable, id: str) -> bool:
+    """Whether a response is kept, and its item."""
+    item = kept.item(client, f"rs_{id:0>32}00")
+    assert (item is not None) == (kept.find(client, f"resp_{id:0>32}") is not None)
+    assert kept.item(client, f"rs_{id:0>32}01") is None
+    return item is not None
 
 
 def test_a_response_is_its_clients_alone() -> None:
-    kept = ResponseStore(Clock())
+    kept, id = ResponseStore(Clock()), f"resp_{1:0>32}"
     kept.keep("a", _kept("1"))
-    assert kept.find("a", "1") is not None and kept.find("b", "1") is None
-    assert not kept.delete("b", "1") and kept.delete("a", "1") and not kept.delete("a", "1")
+    assert _found(kept, "a", "1") and not _found(kept, "b", "1")
+    assert not kept.delete("b", id) and kept.delete("a", id) and not kept.delete("a", id)
 
 
 def test_it_is_forgotten_after_its_time() -> None:
     clock = Clock()
     kept = ResponseStore(clock)
     kept.keep("a", _kept("1"))
-    clock.now = store.SECONDS
-    assert kept.find("a", "1") is not None
-    clock.now += 1.0
-    assert kept.find("a", "1") is None
+    for _ in range(2):
+        clock.now += store.SECONDS
+        assert _found(kept, "a", "1"), "it was used"
+    clock.now += store.SECONDS + 1.0
+    assert not _found(kept, "a", "1")
 
 
-def test_the_oldest_of_a_client_make_room() -> None:
+def test_the_least_recently_used_of_a_client_make_room() -> None:
     kept = ResponseStore(Clock())
     kept.keep("b", _kept("b"))
     for at in range(store.MOST + 1):
         kept.keep("a", _kept(str(at)))
-    assert kept.find("a", "0") is None and kept.find("a", "1") is not None and kept.find("b", "b") is not None
-    kept.keep("a", _kept("long", store.MOST_CHARACTERS - 1000))
-    assert kept.find("a", "long") is not None and kept.find("a", "1") is None
-    kept.keep("a", _kept("too long", store.MOST_CHARACTERS))
-    assert kept.find("a", "too long") is None and kept.find("a", "long") is not None
+        assert _found(kept, "a", "0")
+    assert not _found(kept, "a", "1") and _found(kept, "a", "2") and _found(kept, "b", "b")
+    kept.keep("a", _kept("fff", store.MOST_CHARACTERS - 1000))
+    assert _found(kept, "a", "fff") and not _found(kept, "a", "3")
+    kept.keep("a", _kept("eee", store.MOST_CHARACTERS))
+    assert not _found(kept, "a", "eee") and _found(kept, "a", "fff")
 
 
 def test_all_clients_share_a_bound() -> None:
@@ -337,4 +349,4 @@ def test_all_clients_share_a_bound() -> None:
     message = _kept("", size).messages
     for client in clients:
         kept.keep(client, KeptResponse(_kept(str(client)).response, message))
-    assert kept.find(0, "0") is None and kept.find(clients[-1], str(clients[-1])) is not None
+    assert not _found(kept, 0, "0") and _found(kept, clients[-1], str(clients[-1]))
