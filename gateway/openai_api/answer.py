@@ -33,7 +33,6 @@ class Markers:
 THINK = Markers("<think>", "</think>")  # of most families
 _HARMONY = Markers("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant")  # read by Channels
 _FAMILIES = (
-    THINK,
     Markers("[THINK]", "[/THINK]"),  # Magistral, Ministral
     Markers("<|channel>thought", "<channel|>"),  # Gemma 4
     Markers("<seed:think>", "</seed:think>"),  # Seed-OSS
@@ -41,6 +40,7 @@ _FAMILIES = (
     Markers("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Markers("<thought>", "</thought>"),  # EXAONE Deep
     Markers("◁think▷", "◁/think▷"),  # Kimi
+    THINK,
 )
 
 

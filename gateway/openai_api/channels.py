@@ -14,7 +14,7 @@ _TO, _CHANNEL = re.compile(r"\bto=([^\s<]+)"), re.compile(r"<\|channel\|>\s*(\w+
 _CUT_HEAD = re.compile(
     r"\s*(?:<\|start\|>)?(?:assistant)?(?:\s*to=[^\s<]*|<\|channel\|>\w*)*\s*(?:<\|constrain\|>)?(?:json)?"
 )
-_MARKER, _LAST = re.compile(r"<\|\w*(?:\|>?)?"), re.compile(r"(?:<\|call\|>|<\|\w*\|?)\Z")
+_MARKER, _LAST = re.compile(r"<\|\w*(?:\|>?)?"), re.compile(r"<\|\w*(?:\|>?)?\Z")
 # What ends a text. A model may also write about `<|call|>` and `<|channel|>`: they end it only where a header follows.
 _NEXT = [
     f"<|channel|>{name}{then}" for name in ("analysis", "commentary", "final") for then in (_MESSAGE, "<|c", " to")
@@ -146,4 +146,6 @@ class Channels:
     def _called(self, events: list[Event]) -> list[AnswerEvent]:
         """The events of a call. What breaks off is content, without the header."""
         told = (Content(each.text.replace(self._head, "")) if isinstance(each, Content) else each for each in events)
-        return [each for each in told if not isinstance(each, Content) or each.text]
+        kept = [each for each in told if not isinstance(each, Content) or each.text]
+        self._spoken |= {type(each) for each in kept}
+        return kept

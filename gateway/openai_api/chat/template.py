@@ -207,14 +207,17 @@ class Forms:
 
     @cached_property
     def _loses_calls(self) -> bool:
-        """Whether the template shows only the first call of a message."""
-        message, second = (self._fitted(_calling({"a": each}, None, f"{_ID[:-1]}{each[0]}")) for each in ("b", _WORD))
-        user, first, answer, *others = self._around(
-            message | {"tool_calls": [*message["tool_calls"], *second["tool_calls"]]}
+        """Whether the template refuses or hides the second call of a message, and shows it in one of its own."""
+        first, second = (
+            self._fitted(_calling({"a": word}, None, f"{_ID[:-1]}{at}")) for at, word in enumerate((_KEY, _WORD))
         )
-        answers = [answer, answer | {"tool_call_id": second["tool_calls"][0]["id"]}]
-        text = self._attempt([user, first, *answers, *others], _TOOLS)
-        return text is not None and _WORD not in text
+        user, both, answer, *others = self._around(first | {"tool_calls": first["tool_calls"] + second["tool_calls"]})
+        later = answer | {"tool_call_id": second["tool_calls"][0]["id"]}
+        together = self._attempt([user, both, answer, later, *others], _TOOLS)
+        if together is not None and (_WORD in together or _KEY not in together):
+            return False
+        apart = self._attempt([user, first, answer, second, later, *others], _TOOLS)
+        return apart is not None and _WORD in apart
 
     def _tried(self, call: TemplateMessage) -> str | None:
         """A conversation with this call as it is, rendered, with tools: some templates need them for calls."""

@@ -17,9 +17,10 @@ class Marked:
     at_line: tuple[str, ...] = ()
 
     def __init__(self, writing: Writing) -> None:
-        """`writing`: a call begins with one of its tokens."""
+        """`writing`: in a section, a call begins with one of its tokens."""
         self._writing, self._begins = writing, writing.before.strip()
-        self._begin = next(each for each in writing.tokens if writing.begin.startswith(each))
+        tokens = (each for each in writing.tokens if self._begins and writing.begin.startswith(each))
+        self._begin = next(tokens, writing.begin)
         self._prefix = writing.begin.removeprefix(self._begin)  # of the name; it may be missing
         self._middle, self._ends = writing.middle.strip(), writing.after.strip()
         self._closers = _CLOSER.findall(writing.end)

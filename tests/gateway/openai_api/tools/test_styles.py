@@ -94,7 +94,8 @@ def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style
     writing = notation.writing()
     assert writing.trigger is None or (writing.before + writing.begin).startswith(writing.trigger)
     assert writing.trigger is None or writing.trigger in notation.anywhere
-    assert {each for each in notation.anywhere if "|" in each or "[" in each} <= set(writing.tokens)
+    spelled = {each for each in notation.anywhere if "|" in each or "[" in each}
+    assert all(any(token in each for token in writing.tokens) for each in spelled)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,19 @@ def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style
         ('"<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>"', Style.PYTHONIC),
         ("'[TOOL_CALLS][' for tool_call in message.tool_calls", Style.MISTRAL_LIST),
         ("'<|tool_call>call:' + function['name'] + '{'", Style.GEMMA),
+        ("{{ '<|start|>assistant to=functions.' + name + '<|channel|>commentary json<|message|>' }}", Style.HARMONY),
+        ("<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>", Style.GLM),
+        ("'<tool_call>' + tc.name '<arg_key>' + k + '</arg_key>'", Style.GLM),
+        ("<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>", Style.GLM_COMPACT),
+        ("'<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>' + name + '\\n' + '```json'", Style.DEEPSEEK_V3),
+        ("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' + arguments", Style.DEEPSEEK_V31),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }}function_calls>\n<{{ dsml }}invoke", Style.DEEPSEEK_V32),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }}tool_calls>\n<{{ dsml }}invoke", Style.DEEPSEEK_V4),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }} calls>\n<{{ dsml }} invoke", Style.DEEPSEEK_V41),
+        ("<|tool_calls_section_begin|>{% for c in calls %}<|tool_call_begin|>{{ c.id }}", Style.KIMI),
+        ("{% set begin = '<minimax:tool_call>' %}<invoke name=\"tool-1\">", Style.MINIMAX),
+        ("{% set begin = '<seed:tool_call>' %}\\n<function=example>\\n<parameter=one>", Style.SEED),
+        ("'<function_calls>\\n' {{ call.name + '(' }}", Style.OLMO),
     ],
 )
 def test_the_style_that_a_template_shows(template: str | None, style: Style) -> None:
