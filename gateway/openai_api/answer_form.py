@@ -164,7 +164,12 @@ def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: b
     begin, end, behind = (literal_of(text, control) for text in thoughts.texts)
     lazy = "" if thoughts.end in control else "[lazy]"
     start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
-    rules = [start, f"thoughts: ended BLANK {behind}", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
+    rules = [
+        start,
+        f"thoughts: ended {behind if thoughts.behind else 'BLANK'}",
+        f"ended{lazy}: TEXT {end}",
+        r"BLANK: /\s*/",
+    ]
     return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
 
 

@@ -146,6 +146,6 @@ class Channels:
     def _called(self, events: list[Event]) -> list[AnswerEvent]:
         """The events of a call. What breaks off is content, without the header."""
         told = (Content(each.text.replace(self._head, "")) if isinstance(each, Content) else each for each in events)
-        kept = [each for each in told if not isinstance(each, Content) or each.text]
+        kept: list[AnswerEvent] = [each for each in told if not isinstance(each, Content) or each.text]
         self._spoken |= {type(each) for each in kept}
         return kept

@@ -149,7 +149,10 @@ class _Grammar:
 
     def _text_of(self, form: Parameters) -> str:
         """Raw text up to the marker that ends it for a reader, also within a line."""
-        return self._up_to(form.end.removeprefix("\n"))
+        if form.end.startswith("\n"):
+            return self._up_to(form.end[1:])
+        marker = form.end.rstrip()
+        return f"{self._up_to(marker)} {self._literal(form.end[len(marker) :])}"
 
     def _keywords(self, form: Keywords, root: Schema) -> str:
         def pair(key: str, schema: Schema) -> str:
