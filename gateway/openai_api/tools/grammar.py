@@ -231,7 +231,8 @@ class _Grammar:
         token = self._markers.search(marker)
         if token is None:
             return self._rule(f"TEXT {self._literal(marker)}", "[lazy]")
-        before = f"/(?s:.*){re.escape(marker[: token.start()]).replace('/', '[/]')}/" if token.start() else "TEXT"
+        head = re.escape(marker[: token.start()]).replace("/", r"\/")
+        before = f"/(?s:.*){head}/" if head else "TEXT"
         return f"{before} {self._literal(marker[token.start() :])}"  # a token ends any text
 
     def _literal(self, text: str) -> str:
