@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ from gateway.openai_api.messages.requests import Names, in_terms_of, renamed
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.text_queue import QueuedText, RunningTexts
 from gateway.openai_api.texts import End
+from gateway.openai_api.tools.reader import Thought
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
 from specpair.http_service.replies.json_replies import JsonReply
@@ -36,6 +37,7 @@ class GenerationSpec:
     choices: int = 1  # of each prompt
     prefixes: Sequence[str] = ()  # what each text begins with (`echo`); none: nothing
     answer: AnswerForm = PLAIN  # how the texts are read
+    thoughts: bool = True  # whether the reply has them
     # How an error of their grammar is told, where that is one of calls, which the request did not name.
     of_calls: Callable[[InvalidRequest], InvalidRequest] | None = None
     away: Callable[[], str] = str  # `TextSource.away`
@@ -96,6 +98,8 @@ class TextGeneration:
                 if output.stopped:
                     reason = output.reason("stop")
                     self._events[at].stopped()
+            if not self.spec.thoughts:
+                delta = replace(delta, events=[each for each in delta.events if not isinstance(each, Thought)])
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True

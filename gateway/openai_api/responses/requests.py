@@ -3,22 +3,38 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import TEXT_ARGUMENT, Arguments, hosted_text
+from gateway.openai_api.messages.conversation import TEXT_ARGUMENT, Arguments, ToolChoice, hosted_text, text_part
 from gateway.openai_api.messages.objects import Object, by_type, check_type
-from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
+from gateway.openai_api.messages.options import (
+    Drafting,
+    FormatType,
+    JsonSchemaFormat,
+    Limit,
+    ModelName,
+    Streams,
+    text_fields,
+)
+from gateway.openai_api.messages.thinking import ThinkingFields
 
 
 class InputText(Object):
     """A part of text."""
 
-    type: Literal["input_text", "output_text", "text"] = Field(description="Only text.")
-    text: str = Field(description="The text.")
+    type: Literal["input_text", "output_text", "text", "refusal"] = Field("input_text", description="Only text.")
+    text: str = Field(description="The text; of a refusal, `refusal`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_programs(cls, given: Any) -> Any:
+        return text_part(given)
 
 
 Text = Annotated[
-    str | Annotated[list[InputText], Field(fail_fast=True)], Field(description="A string, or parts of text.")
+    str | Annotated[list[InputText], Field(fail_fast=True)],
+    BeforeValidator(lambda given: "" if given is None else given),
+    Field(description="A string, or parts of text. Null is empty."),
 ]
 
 
@@ -218,27 +234,21 @@ class ResponseText(Object):
     format: ResponseTextFormat | None = Field(None, description="What the text is. Default: a free text.")
 
 
-class ResponseReasoning(Object):
-    """How much the model thinks."""
-
-    effort: str | None = Field(
-        None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
-    )
-
-
 class _OfTheCaller(Object):
     """Base of the functions that the caller's program runs."""
 
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(inner := given.get("function"), dict):  # as in chats
+            given = {name: each for name, each in given.items() if name != "function"} | inner
         return check_type(given, "function", "leave it out, or give a function that your program runs")
 
 
 class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
-    type: Literal["function"] = Field(description="Only functions.")
+    type: Literal["function"] = Field("function", description="Only functions.")
     name: str = Field(description="Its name.")
     description: str | None = Field(None, description="What it does.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
@@ -270,13 +280,6 @@ def _tool_tag(given: Any) -> str:
     return "[namespace]" if found == "namespace" else "[function]"
 
 
-class ResponseToolChoice(_OfTheCaller):
-    """The tool that must be called."""
-
-    type: Literal["function"] = Field(description="Always a function.")
-    name: str = Field(description="Its name.")
-
-
 _Tool = Annotated[
     Annotated[ResponseTool, Tag("[function]")] | Annotated[ResponseNamespace, Tag("[namespace]")],
     Discriminator(_tool_tag),
@@ -284,12 +287,12 @@ _Tool = Annotated[
 
 if TYPE_CHECKING:
 
-    class _WithOptions(Object):
+    class _WithOptions(ThinkingFields):
         temperature: float | None = None
         top_p: float | None = None
 
 else:
-    _WithOptions = create_model("_WithOptions", __base__=Object, **TEXT_FIELDS)
+    _WithOptions = create_model("_WithOptions", __base__=ThinkingFields, **TEXT_FIELDS)
 
 
 class ResponseRequest(_WithOptions):
@@ -303,17 +306,14 @@ class ResponseRequest(_WithOptions):
     previous_response_id: str | None = Field(
         None, description="The response that the conversation goes on from, without its instructions."
     )
-    max_output_tokens: int | None = Field(
-        None, ge=1, description="The most tokens of the answer. Default: as many as the context holds."
+    max_output_tokens: Limit | None = Field(
+        None, description="The most tokens of the answer. Default: -1, as many as the context holds."
     )
     store: bool | None = Field(None, description="Whether the response is kept for a while. Default: true.")
     stream: Streams = None
     text: ResponseText | None = Field(None, description="How the text is written.")
-    reasoning: ResponseReasoning | None = Field(None, description="How much the model thinks.")
     tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = Field(None, description="Tools that may be called.")
-    tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = Field(
-        None, description="Whether tools are called, or which one. Default: auto."
-    )
+    tool_choice: ToolChoice | None = Field(None, description="Whether tools are called, or which one. Default: auto.")
     parallel_tool_calls: bool | None = Field(None, description="Whether several may be called at once.")
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
         None, description="Report log probabilities, and so many of the likeliest tokens."
