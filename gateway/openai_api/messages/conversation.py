@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from gateway.openai_api.messages.objects import Object, shown
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT, TextArgument
 
 
 class TextPart(Object):
@@ -23,7 +24,6 @@ Content = Annotated[
 ]
 
 
-TEXT_ARGUMENT = "input"  # the one argument of a tool that takes a free text, as the model sees the tool
 Arguments = Annotated[
     str | dict[str, Any] | list[Any] | None,
     Field(description="A JSON object, or its text. Other text is shown as text, where the chat template takes it."),
@@ -43,6 +43,16 @@ class ToolCall(Object):
     id: str | None = Field(None, description="What the answer of the tool refers to.")
     type: Literal["function"] | None = Field("function", description="Always a function.")
     function: Function = Field(description="The call.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_free_text(cls, given: Any) -> Any:
+        """The call of a tool that takes a free text is one of a function with that argument."""
+        called = given.get("custom") if isinstance(given, dict) and given.get("type") == "custom" else None
+        if not isinstance(called, dict) or not isinstance(called.get("input"), str):
+            return given
+        function = {"name": called.get("name"), "arguments": {TEXT_ARGUMENT: called["input"]}}
+        return {"function": function} | {name: each for name, each in given.items() if name not in ("type", "custom")}
 
 
 class ChatMessage(Object):
@@ -133,24 +143,81 @@ Name = Annotated[
 ]
 
 
+class TextFormat(Object):
+    """The form of a free text."""
+
+    type: Literal["text", "grammar"] = Field(description="text: any text.")
+    syntax: Literal["lark", "regex"] | None = Field(None, description="That of the grammar.")
+    definition: str | None = Field(None, description="The grammar.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_chat(cls, given: Any) -> Any:
+        inner = given.get("grammar") if isinstance(given, dict) else None
+        return (
+            {name: each for name, each in given.items() if name != "grammar"} | inner
+            if isinstance(inner, dict)
+            else given
+        )
+
+    @model_validator(mode="after")
+    def _has_a_grammar(self) -> "TextFormat":
+        if (self.type == "grammar") != bool(self.syntax and self.definition):
+            raise ValueError("syntax: it belongs to the type grammar, with a definition")
+        return self
+
+
 class FunctionDefinition(Object):
-    """A function that may be called."""
+    """A tool that may be called: a function, or one that takes a free text."""
 
     name: Name
     description: str | None = Field(None, description="What it does. Passed on to the chat template.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments. Passed on, too.")
     strict: bool | None = Field(None, description="Whether arguments keep to the schema; they do if a call must come.")
+    format: TextFormat | None = Field(None, description="Of the free text of a custom tool.")
+
+
+def _custom_as_function(given: Any) -> Any:
+    """A custom tool, or its name, with what it is in `function`."""
+    inner = given.get("custom") if isinstance(given, dict) and given.get("type") == "custom" else None
+    return {name: each for name, each in given.items() if name != "custom"} | {"function": inner} if inner else given
 
 
 class Tool(Object):
-    """A tool: always a function."""
+    """A tool: a function, or a custom one, which takes a free text."""
 
-    type: Literal["function"] = Field(description="Always a function.")
-    function: FunctionDefinition = Field(description="The function.")
+    type: Literal["function", "custom"] = Field(description="What it is.")
+    function: FunctionDefinition = Field(description="The function; of a custom tool in `custom`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_free_text(cls, given: Any) -> Any:
+        return _custom_as_function(given)
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> "Tool":
+        given, wrong = self.function, ("parameters", "strict") if self.type == "custom" else ("format",)
+        if (name := next((each for each in wrong if getattr(given, each) is not None), None)) is not None:
+            raise ValueError(f"function.{name}: not with the type {self.type}, leave it out")
+        return self
+
+    @property
+    def schema_(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        if self.type == "function":
+            return self.function.parameters or {}
+        form = self.function.format
+        return TextArgument((form and form.syntax) or "", (form and form.definition) or "")
+
+    @property
+    def strict(self) -> bool:
+        """Whether calls that may come keep to the schema, or to the grammar."""
+        form = self.function.format
+        return bool(self.function.strict or (form and form.syntax))
 
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates get it. Many fail where description or parameters are missing."""
-        function, given = self.function, self.function.parameters
+        function, given = self.function, self.schema_ if self.type == "custom" else self.function.parameters
         schema = {"type": "object", "properties": {}} if given is None else given
         shown = {"name": function.name, "description": function.description or "", "parameters": schema}
         return {"type": "function", "function": shown}
@@ -165,8 +232,13 @@ class FunctionName(Object):
 class NamedTool(Object):
     """A tool by its name."""
 
-    type: Literal["function"] = Field(description="Always a function.")
-    function: FunctionName = Field(description="The function.")
+    type: Literal["function", "custom"] = Field(description="What it is.")
+    function: FunctionName = Field(description="The function; of a custom tool in `custom`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_free_text(cls, given: Any) -> Any:
+        return _custom_as_function(given)
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedTool

@@ -160,6 +160,7 @@ TABLE: dict[str, FieldRules] = {
     ),
     "ToolCall": FieldRules((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
     "Tool": FieldRules(_OF_A_PROVIDER),
+    "TextFormat": FieldRules(_OF_A_PROVIDER),
     "FunctionDefinition": FieldRules(_OF_A_PROVIDER),
     "NamedTool": FieldRules(_OF_A_PROVIDER),
     "FunctionName": FieldRules(_OF_A_PROVIDER),

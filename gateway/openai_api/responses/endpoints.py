@@ -59,13 +59,16 @@ def asked_of(request: ResponseRequest, find: Find) -> ResponseChat:
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
         "logprobs": request.logprobs,
         "top_logprobs": request.top_logprobs,
-        "tools": [{"type": "function", "function": _function(each)} for each in request.functions()],
+        "tools": [{"type": each.tool.type, "function": _function(each)} for each in request.functions()],
         "parallel_tool_calls": request.parallel_tool_calls,
     }
     if isinstance(request.tool_choice, str):
         body["tool_choice"] = request.tool_choice
     elif request.tool_choice is not None:
-        body["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
+        body["tool_choice"] = {
+            "type": request.tool_choice.type,
+            "function": {"name": request.tool_choice.name},
+        }
     return ResponseChat(request, chat_of(given(request, requests.TEXT_FIELDS) | body, names_of(request, names)), names)
 
 

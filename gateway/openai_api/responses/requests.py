@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import TEXT_ARGUMENT, Arguments, hosted_text
+from gateway.openai_api.messages.conversation import Arguments, TextFormat, hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT
 
 
 class InputText(Object):
@@ -232,17 +233,20 @@ class _OfTheCaller(Object):
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("type") == "custom":
+            return given
         return check_type(given, "function", "leave it out, or give a function that your program runs")
 
 
 class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
-    type: Literal["function"] = Field(description="Only functions.")
+    type: Literal["function", "custom"] = Field(description="custom: it takes a free text in place of arguments.")
     name: str = Field(description="Its name.")
     description: str | None = Field(None, description="What it does.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
     strict: bool | None = Field(None, description="Whether the arguments always keep to the schema.")
+    format: TextFormat | None = Field(None, description="Of the free text of a custom tool. Default: any text.")
 
 
 class ResponseNamespace(Object):
@@ -273,7 +277,7 @@ def _tool_tag(given: Any) -> str:
 class ResponseToolChoice(_OfTheCaller):
     """The tool that must be called."""
 
-    type: Literal["function"] = Field(description="Always a function.")
+    type: Literal["function", "custom"] = Field(description="What it is.")
     name: str = Field(description="Its name.")
 
 

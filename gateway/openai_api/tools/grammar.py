@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT, TextArgument
 from gateway.openai_api.tools.json_objects import LIST
 from gateway.openai_api.tools.json_text import referred
+from gateway.openai_api.tools.lark import in_json, lark_of, may_not_end
 from gateway.openai_api.tools.reader import BareKeys, Keywords, Parameters, Writing
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE
@@ -51,8 +53,10 @@ class _Grammar:
         self._markers = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)")
         self._rules: dict[str, str] = {}  # bodies by name
         self._names: dict[tuple[str, str], str] = {}  # by body and options
+        self._free = False  # whether there may be no call
 
     def of(self, tools: Mapping[str, Schema | None], parallel: bool, free: bool, document: Schema | bool | None) -> str:
+        self._free = free
         if document is not None:
             return self._text(" | ".join(self._calls_or_document(tools, parallel, document)))
         if not free or self._writing.trigger is None:
@@ -100,6 +104,17 @@ class _Grammar:
         """A tool's call behind its `begin`."""
         form, writing = self._writing.arguments, self._writing
         head = self._literal(written + writing.middle)
+        if isinstance(schema, TextArgument) and schema.syntax:
+            try:
+                return f"{head} {self._free_text(form, schema)} {self._literal(writing.end)}"
+            except ValueError as error:
+                if not self._free:
+                    raise InvalidRequest(
+                        f"tools: the grammar of {name} cannot be kept to in calls of this model, as it has {error}: "
+                        "leave tool_choice out, or make it plainer",
+                        param="tools",
+                    ) from None
+                schema = None
         if form is None:
             return f"{head} {self._object(schema)} {self._literal(writing.end)}"
         if schema is None:
@@ -118,6 +133,23 @@ class _Grammar:
                 param="tools",
             ) from None
         return f"{head} {arguments} {self._literal(writing.end)}"
+
+    def _free_text(self, form: Parameters | BareKeys | Keywords | None, schema: TextArgument) -> str:
+        """The argument of a tool that takes a free text, under its grammar. Raises ValueError if it has no form."""
+        given = schema.syntax, schema.definition
+        if form is None or isinstance(form, Keywords):
+            begin, end = ('{"%s": "', '"}') if form is None else (f'%s{form.middle}"', '"')
+            lark = in_json(*given)
+        else:
+            begin, end = (
+                (f"{form.begin}%s{form.middle}", form.end)
+                if isinstance(form, Parameters)
+                else (f"{{%s:{form.quote}", f"{form.quote}}}")
+            )
+            lark = lark_of(*given)
+            if may_not_end(lark):
+                raise ValueError("a terminal that may have any lines")
+        return f"{self._literal(begin % TEXT_ARGUMENT)} %lark {{\n{lark}\n}} {self._literal(end)}"
 
     def _any(self, form: Parameters | BareKeys | Keywords) -> str:
         """Any arguments."""
