@@ -309,6 +309,8 @@ class Pair:
             if self._ending:
                 text.stop.set()
             stack.callback(self._writing.pop, id(text))
+            if (corpus := self._corpora.of(paired.drafting.vocabulary)) is not None:
+                stack.callback(lambda: setattr(stats, "corpus", corpus.state))
             run = TextRun(
                 client=slot.client,
                 drafter=drafter,

@@ -98,6 +98,10 @@ def _run(arguments: list[str]) -> int:
             from drafter_client.cli.models import run_models  # with llama.cpp, which the others may do without
 
             return run_models(rest)
+        case "corpus":
+            from drafter_client.cli.corpus import run_corpus
+
+            return run_corpus(rest)
         case "completion":
             from specpair.command_line import completion
 
@@ -113,6 +117,7 @@ def _run(arguments: list[str]) -> int:
 def parsers() -> Parsers:
     """The parsers of all commands, by command, for completions and the documentation: those of the lab
     among them if it is installed."""
+    from drafter_client.cli.corpus import corpus_parser
     from drafter_client.cli.models import models_parser
     from specpair.command_line import completion
 
@@ -123,6 +128,7 @@ def parsers() -> Parsers:
         "drafter solo": commands.solo_parser,
         "drafter compare": commands.compare_parser,
         "drafter models": models_parser,
+        "drafter corpus": corpus_parser,
         "drafter key": lambda: key_command.parser("drafter"),
         "drafter completion": lambda: completion.parser("drafter"),
         **programs.lab_parsers("drafter"),

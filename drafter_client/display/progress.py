@@ -29,14 +29,16 @@ def silent(what: str) -> Iterator[Callable[[float], None]]:
 
 
 @contextmanager
-def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
+def loading(
+    what: str, clock: Callable[[], float] = time.monotonic, verb: str = "loading"
+) -> Iterator[Callable[[float], None]]:
     """Show the progress of loading `what`. Yields a function to call with the fraction loaded, 0 to 1.
 
-    Without a terminal, a line a second is printed, and none for loading that takes less.
+    Without a terminal, a line a second is printed, and none for loading that takes less. `verb`: what is done.
     """
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = TextColumn(f"loading {what}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        columns = TextColumn(f"{verb} {what}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(what, total=1.0)
             yield lambda fraction: bar.update(task, completed=fraction)
@@ -47,7 +49,7 @@ def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[
         nonlocal last
         if fraction < 1.0 and clock() - last >= _LOADING_PAUSE:
             last = clock()
-            print(f"drafter: loading {what} … {fraction:.0%}", file=sys.stderr)
+            print(f"drafter: {verb} {what} … {fraction:.0%}", file=sys.stderr)
 
     yield say
 

@@ -116,16 +116,20 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
     return _behind(grammar, thoughts, target.vocabulary, begun=form.begun)
 
 
-def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:
-    """Rewrite an error of such a grammar: the request named tools, not a grammar.
-
-    `document`: the JSON Schema that the text may keep to in place of calls; None: there is none.
-    """
-    where, _, why = error.message.partition(": ")
-    if where != "grammar":
+def of_tools(error: InvalidRequest, message: ChatRequest) -> InvalidRequest:
+    """Rewrite an error of such a grammar: the request named tools, and perhaps a JSON Schema that the text may keep to
+    in place of calls, but no grammar."""
+    kind, _, said = error.message.partition(": ")
+    if kind != "grammar":
         return error
-    if document is not None and (place := keyword_path(json.dumps(document), why)) is not None:
-        return InvalidRequest(f"json_schema{place}: {why}", param="json_schema")
+    why = said.partition("failed to compile JSON schema: ")[2] or said
+    schemas = {} if message.document is None else {"json_schema": message.document}
+    for at, tool in enumerate(message.callable_tools):
+        if message.must_call or tool.function.strict:
+            schemas[f"tools.{at}.function.parameters"] = tool.function.parameters
+    for name, schema in schemas.items():
+        if place := keyword_path(json.dumps(schema), why):
+            return InvalidRequest(f"{name}{place}: {why}", param=name)
     return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
 
 

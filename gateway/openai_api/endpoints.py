@@ -109,7 +109,7 @@ class Endpoints:
         try:
             return await self._texts(message, target, [prompt], caller, began, answer=answer, keeps=keeps)
         except InvalidRequest as error:
-            raise of_tools(error, message.document) if "grammar" in keeps else error from None
+            raise of_tools(error, message) if "grammar" in keeps else error from None
 
     async def _read(self, schema: type[R], request: Request) -> R:
         """The request in the body.
@@ -185,7 +185,9 @@ class Endpoints:
             message.choices,
             prefixes,
             answer=answer,
-            of_calls=partial(of_tools, document=message.document) if "grammar" in keeps else None,
+            of_calls=partial(of_tools, message=message)
+            if "grammar" in keeps and isinstance(message, ChatRequest)
+            else None,
             away=self._source.away,
         )
         texts = await self._open(wanted, caller)

@@ -1,22 +1,24 @@
-"""A draft corpus: the user's own files, from which draft tokens are looked up. They are indexed in the background.
+"""A draft corpus: the user's own files, from which draft tokens are looked up.
 
-The index is kept in the user's cache folder, for each vocabulary and each path. A process of its own, which gives way
-to all others, brings it up to date when the corpus is opened, and again when a text begins and the last time is a while
-ago. Texts see what is there when they begin.
+The index is kept in the user's cache folder, for each vocabulary and each path, so that the next process continues.
+When the corpus is opened, changed files are indexed at once for a second at most, for which the first text waits. A
+process of its own, which gives way to all others, indexes the rest. It does so again when a text begins and the last
+time is a while ago. Texts see what is there when they begin.
 """
 
-import hashlib
 import logging
 import os
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from specpair.child_processes.children import child
-from specpair.corpus.index import Store, write_vocabulary
+from specpair.corpus.index import Store, bring_up_to_date, encoder, write_vocabulary
 from specpair.corpus.lookup import CorpusLookup
 from specpair.corpus.suffix_array import SuffixArray
 from specpair.engines.vocabulary import Vocabulary
@@ -48,6 +50,7 @@ class CorpusState:
         return ", ".join(parts)
 
 
+_AT_ONCE = 1.0  # seconds of indexing for which the first text waits
 _AGAIN = 60.0  # seconds after which what has changed is looked for again
 _log = logging.getLogger("specpair.corpus")
 
@@ -76,13 +79,10 @@ class DraftCorpus:
 
     def __init__(self, paths: Sequence[Path], vocabulary: Vocabulary, cache: Path) -> None:
         """`cache`: the folder in which indexes are kept. Raises BadCorpus."""
-        self._size = vocabulary.size
-        name = vocabulary.fingerprint.ordinary[:16]
+        self._size, self._vocabulary = vocabulary.size, vocabulary
         self._roots = [path.resolve() for path in checked(paths)]
-        self._stores = [
-            Store(cache / name / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]) for root in self._roots
-        ]
-        self._words = cache / f"{name}.json"
+        self._stores = [Store.of(root, vocabulary, cache) for root in self._roots]
+        self._words = cache / f"{vocabulary.fingerprint.ordinary[:16]}.json"
         try:
             write_vocabulary(vocabulary, self._words)
         except OSError as error:
@@ -92,6 +92,7 @@ class DraftCorpus:
         self._lock = threading.Lock()  # guards both, and the process
         self._process: subprocess.Popen[str] | None = None
         self._idle, self._wanted, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._begun = threading.Event()  # set after the indexing for which the first text waits
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._keep_up_to_date, name="corpus", daemon=True)
         self._thread.start()
@@ -106,7 +107,8 @@ class DraftCorpus:
         self._thread.join()
 
     def lookup(self) -> CorpusLookup:
-        """A lookup for a text that begins now."""
+        """A lookup for a text that begins now. The first text waits for the indexing of the first second."""
+        self._begun.wait(2.0 * _AT_ONCE)
         self._wanted.set()
         return CorpusLookup(self._searched(), self._size)
 
@@ -145,16 +147,36 @@ class DraftCorpus:
     def _keep_up_to_date(self) -> None:
         """Run the indexing once, then again for texts that begin later."""
         places = [str(each) for at, store in enumerate(self._stores) for each in (store.folder, self._roots[at])]
+        complete = self._indexed_at_once()
+        self._begun.set()
         while not self._closed.is_set():
             self._idle.clear()
             try:
-                self._run("-m", "specpair.corpus.index", str(self._words), *places)
+                if not complete:
+                    self._run("-m", "specpair.corpus.index", str(self._words), *places)
             except OSError as error:
                 self._fail(str(error))
+            complete = False  # from now on, files may have changed
             self._wanted.clear()
             self._idle.set()
             if not self._closed.wait(_AGAIN):  # it is set before `wanted` is, which this thread may just have cleared
                 self._wanted.wait()
+
+    def _indexed_at_once(self) -> bool:
+        """Index for `_AT_ONCE` seconds at most, in this process. Returns whether nothing is left to do."""
+        ends, complete = time.monotonic() + _AT_ONCE, True
+        try:
+            encode = encoder(self._vocabulary)
+            for store, root in zip(self._stores, self._roots, strict=True):
+                left = max(0.0, ends - time.monotonic())
+                complete &= bring_up_to_date(store, root, encode, seconds=left, clock=self._now)
+        except OSError:  # the process says it, which tries the same
+            return False
+        return complete
+
+    def _now(self) -> float:
+        """The time in seconds; infinity when the indexing is to end."""
+        return inf if self._closed.is_set() else time.monotonic()
 
     def _run(self, *arguments: str) -> None:
         with child(*arguments, stderr=subprocess.PIPE) as process:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+UNREADABLE = "unreadable"  # the reason why a file is skipped that this user may not read
 LARGEST = 1 << 20  # bytes; larger files are data, or were made by programs
 _MADE = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist", "target"}
 _KEYS = (".pem", ".key", ".p12", ".pfx", ".jks", ".kdbx")
@@ -34,11 +35,13 @@ class Skipped(NamedTuple):
 
 
 def files_of(root: Path) -> Iterator[FoundFile | Skipped]:
-    """The files of a folder that are indexed, and those skipped as too large or as keys; or the one file `root`."""
+    """The files of a folder that are indexed, or the one file `root`; and what is skipped: large files, keys, folders
+    that cannot be listed."""
     if root.is_file():
         yield from _looked_at(str(root))
         return
-    for folder, folders, names in os.walk(root):
+    hidden = list[Skipped]()
+    for folder, folders, names in os.walk(root, onerror=lambda error: hidden.append(unreadable(error))):
         if ".git" in (*folders, *names) or Path(folder) == root:
             listed = _listed(folder)
             if listed is not None:
@@ -51,15 +54,21 @@ def files_of(root: Path) -> Iterator[FoundFile | Skipped]:
         for name in sorted(names):
             if not name.startswith("."):
                 yield from _looked_at(os.path.join(folder, name))
+    yield from hidden
+
+
+def unreadable(error: OSError) -> Skipped:
+    """What an error of the system says: this user may not read a file or a folder."""
+    return Skipped(os.fsdecode(error.filename), UNREADABLE)
 
 
 def text_of(path: str) -> str | None:
-    """The text of a file; None: it is binary, or cannot be read."""
+    """The text of a file; None: it is binary. Raises OSError."""
+    with open(path, "rb") as file:
+        data = file.read(LARGEST + 1)
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
         return None if b"\0" in data else data.decode()
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return None
 
 

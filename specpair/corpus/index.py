@@ -14,29 +14,35 @@ byte pairs, which needs no model and no verifier, to which a text of the user's 
 differs from what the model's own tokenizer makes; there, a draft is worse.
 """
 
+import hashlib
 import json
 import mmap
 import os
 import secrets
 import sys
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.corpus.files import FoundFile, Skipped, files_of, text_of
+from specpair.corpus.files import UNREADABLE, FoundFile, Skipped, files_of, text_of, unreadable
 from specpair.corpus.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_positions
 from specpair.drafters.byte_pairs import BytePairs
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.shared_files import lock, replacing
 
 SEGMENT = 8_000_000  # tokens that are sorted at once, about: some seconds, and 30 bytes of memory for each
+# With a bound: share of its time to look for files, seconds to sort a token, most tokens that are sorted anew.
+_TO_FIND, _SORTING, _SORTED_SOON = 0.4, 1e-6, 200_000
+_FIRST_PAUSE = 2.0  # seconds until what is done is published for the first time, and then twice as long each time
 _REMEMBERED = 1 << 18  # words whose tokens are kept in memory
 _FORMAT = f"2 {sys.byteorder}"
 _INDEX = "index.json"
@@ -79,13 +85,27 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @classmethod
+    def of(cls, root: Path, vocabulary: Vocabulary, cache: Path) -> "Store":
+        """That of a file or folder, in the tokens of a vocabulary, below the folder `cache`.
+
+        Vocabularies that differ in control tokens or unused ids share it, as a target's and its draft model's do.
+        """
+        name = vocabulary.fingerprint.ordinary[:16]
+        return cls(cache / name / hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16])
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(each.stat().st_size for each in self.folder.iterdir())
+
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """A context in which no other process writes. Waits for other writers. Raises OSError."""
+    def writing(self, *, wait: bool = True) -> Iterator[bool]:
+        """A context in which no other process writes. `wait`: for another writer; else it yields False. Raises
+        OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "ab") as held:
-            lock(held.fileno(), wait=True)
-            yield
+            yield lock(held.fileno(), wait=wait)
 
     def state(self) -> IndexState:
         """The contents of the index; empty if there is no index or its format is another one."""
@@ -151,79 +171,144 @@ class Store:
         return SuffixArray(data, _HEADER, memoryview(data)[begin:].cast("i"))
 
 
-def bring_up_to_date(store: Store, root: Path, encode: Encode, most: int = SEGMENT) -> None:
-    """Index the changed files in `root`. Readers see each segment as soon as it is complete.
+def bring_up_to_date(
+    store: Store,
+    root: Path,
+    encode: Encode,
+    *,
+    most: int = SEGMENT,
+    seconds: float | None = None,
+    report: Callable[[float], object] = lambda _: None,
+    tell: Callable[[Skipped], object] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Index the changed files in `root`, the latest first. Returns whether the index is complete.
+
+    Readers see what is done now and then. Little is lost when the process ends, nothing after Ctrl-C.
 
     `encode`: the tokens of a text.
     `most`: tokens of a segment, about.
+    `seconds`: the time for it, about, after which the rest is left to the next call. Then nothing is done if another
+        process writes the index. None: all the time that it takes.
+    `report`: takes the share of the new files' bytes that was read.
+    `tell`: takes each file and folder that cannot be read.
+    `clock`: in seconds.
 
     Raises OSError where the store cannot be written.
     """
-    with store.writing():
-        _Indexing(store, root, encode, most).run()
+    with store.writing(wait=seconds is None) as alone:
+        return alone and _Indexing(store, encode, most, seconds, report, tell, clock).run(root)
 
 
+@dataclass(eq=False)
 class _Indexing:
-    def __init__(self, store: Store, root: Path, encode: Encode, most: int) -> None:
-        self._store, self._encode, self._most = store, encode, most
-        self._kept: list[Segment] = []  # what readers see
-        self._skipped: Counter[str] = Counter()
-        self._found: set[FoundFile] = set()
-        self._new: dict[str, FoundFile] = {}  # files that are not in a segment
+    store: Store
+    encode: Encode
+    most: int
+    seconds: float | None
+    report: Callable[[float], object]
+    tell: Callable[[Skipped], object]
+    clock: Callable[[], float]
+    kept: list[Segment] = field(default_factory=list)  # what readers see
+    skipped: Counter[str] = field(default_factory=Counter)
+    found: set[FoundFile] = field(default_factory=set)
+    new: dict[str, FoundFile] = field(default_factory=dict)  # files that are not in a segment
+    held: list[_Read] = field(default_factory=list)  # files that are in none yet, with their tokens
+    size: int = 0  # tokens of these
+
+    def run(self, root: Path) -> bool:
+        begun, seconds = self.clock(), inf if self.seconds is None else self.seconds
+        self.kept = [each for name in self.store.state().segments if (each := self.store.segment(name)) is not None]
+        whole = self._find(root, begun + _TO_FIND * seconds)
+        for file in (file for segment in self.kept for file in segment.files if file in self.found):
+            self.new.pop(file.path, None)
+        largest = self.most if self.seconds is None else min(self.most, _SORTED_SOON)
+        stale = [each for each in self.kept if whole and not self.found.issuperset(each.files)]
+        anew = [each for each in stale if self.seconds is None or each.size <= largest]
+        if whole and (self.new or anew):  # what comes fills up segments with room, too
+            anew += [each for each in self.kept if each not in stale and each.size < largest // 2]
+        try:
+            self._take(anew)
+            if self._read(begun + seconds):
+                self._take([each for each in self.kept if each.size < self.most // 2])
+        finally:  # also after Ctrl-C
+            self._put()
+        return whole and not self.new and all(each in anew for each in stale)
+
+    def _find(self, root: Path, until: float) -> bool:
+        """Look for files. Returns whether all were found in time."""
+        whole = True
         for each in files_of(root):
             if isinstance(each, Skipped):
-                self._skipped[each.reason] += 1
+                self._skip(each)
             else:
-                self._found.add(each)
-                self._new[each.path] = each
+                self.found.add(each)
+            if self.clock() >= until:
+                whole = False
+                break
+        self.new = {each.path: each for each in sorted(self.found, key=lambda each: (-each.changed, each.path))}
+        return whole
 
-    def run(self) -> None:
-        self._kept = [each for name in self._store.state().segments if (each := self._store.segment(name)) is not None]
-        for file in (file for segment in self._kept for file in segment.files if file in self._found):
-            self._new.pop(file.path, None)
-        stale = [each for each in self._kept if not self._found.issuperset(each.files)]
-        if self._new or stale:  # what comes fills up segments with room, too
-            stale += [each for each in self._kept if each not in stale and each.size < self._most // 2]
-        files, texts, held = list[FoundFile](), list[NDArray[np.uint32]](), 0
-        for file, text in chain(self._as_they_were(stale), self._tokenized()):
-            files.append(file)
-            texts.append(text)
-            held += len(text)
-            if held >= self._most:
-                self._put(files, texts)
-                files, texts, held = [], [], 0
-        if files:
-            self._put(files, texts)
-        self._publish()
+    def _skip(self, skipped: Skipped) -> None:
+        self.skipped[skipped.reason] += 1
+        if skipped.reason == UNREADABLE:
+            self.tell(skipped)
 
-    def _as_they_were(self, stale: Sequence[Segment]) -> Iterator[_Read]:
-        """The unchanged files of stale segments. A segment is dropped when it has been read."""
-        for segment in stale:
-            texts = self._store.texts(segment)
-            self._kept.remove(segment)
-            yield from (each for each in zip(segment.files, texts, strict=True) if each[0] in self._found)
+    def _take(self, segments: Sequence[Segment]) -> None:
+        """Hold the unchanged files of some segments, in place of these."""
+        for segment in segments:
+            texts = self.store.texts(segment)
+            self.kept.remove(segment)
+            for file, text in zip(segment.files, texts, strict=True):
+                if file in self.found:
+                    self._hold(file, text)
 
-    def _tokenized(self) -> Iterator[_Read]:
-        """The new files. A file without text is stored with no tokens, so that only a change rereads it."""
-        for path, file in [*self._new.items()]:
-            text = text_of(path)
-            del self._new[path]
-            yield file, np.asarray([] if text is None else self._encode(text), np.uint32)
+    def _read(self, until: float) -> bool:
+        """Read and tokenize the new files. Returns whether what is done was published on the way.
 
-    def _put(self, files: Sequence[FoundFile], texts: Sequence[NDArray[np.uint32]]) -> None:
-        self._kept.append(self._store.add(files, texts))
-        self._publish()
+        A file without text is stored with no tokens, so that only a change rereads it.
+        """
+        left = total = sum(file.size for file in self.new.values())
+        pause, due = _FIRST_PAUSE, self.clock() + _FIRST_PAUSE
+        for path, file in [*self.new.items()]:
+            if self.clock() + _SORTING * self.size >= until:
+                break
+            try:
+                text = text_of(path)
+            except OSError as error:
+                self._skip(unreadable(error))
+            else:
+                self._hold(file, np.asarray([] if text is None else self.encode(text), np.uint32))
+            del self.new[path]
+            left -= file.size
+            self.report(1.0 - left / total)
+            if self.seconds is None and self.clock() >= due:
+                self._put()
+                pause *= 2.0  # so that all these parts together are sorted once more at most
+                due = self.clock() + pause
+        return pause > _FIRST_PAUSE
 
-    def _publish(self) -> None:
-        tokens = [count for each in self._kept for count in each.tokens]
+    def _hold(self, file: FoundFile, text: NDArray[np.uint32]) -> None:
+        self.held.append((file, text))
+        self.size += len(text)
+        if self.size >= self.most:
+            self._put()
+
+    def _put(self) -> None:
+        """Put what is held into a segment, and publish the present state."""
+        if self.held:
+            files, texts = zip(*self.held, strict=True)
+            self.kept.append(self.store.add(files, texts))
+            self.held, self.size = [], 0
+        tokens = [count for each in self.kept for count in each.tokens]
         binary = tokens.count(0)
-        self._store.put(
+        self.store.put(
             IndexState(
-                segments=[each.name for each in self._kept],
+                segments=[each.name for each in self.kept],
                 files=len(tokens) - binary,
                 tokens=sum(tokens),
-                waiting=len(self._new),
-                skipped=dict(self._skipped) | ({"binary": binary} if binary else {}),
+                waiting=len(self.new),
+                skipped=dict(self.skipped) | ({"binary": binary} if binary else {}),
             )
         )
 
@@ -233,10 +318,19 @@ def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    kinds = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
-    pieces = [piece.decode("latin-1") if kind is Kind.ORDINARY else "" for piece, kind in kinds]
     with replacing(path) as file:
-        file.write(json.dumps(pieces).encode())
+        file.write(json.dumps([piece.decode("latin-1") for piece in _text_pieces(vocabulary)]).encode())
+
+
+def encoder(vocabulary: Vocabulary | Sequence[bytes]) -> Encode:
+    """Encodes files in the tokens of a vocabulary, or of the bytes of its text tokens."""
+    pieces = _text_pieces(vocabulary) if isinstance(vocabulary, Vocabulary) else vocabulary
+    return BytePairs(dict(enumerate(pieces)), _REMEMBERED).encode
+
+
+def _text_pieces(vocabulary: Vocabulary) -> list[bytes]:
+    kinds = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
+    return [piece if kind is Kind.ORDINARY else b"" for piece, kind in kinds]
 
 
 def main() -> None:
@@ -246,7 +340,7 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     vocabulary, *pairs = sys.argv[1:]
     pieces = [piece.encode("latin-1") for piece in json.loads(Path(vocabulary).read_bytes())]
-    encode = BytePairs(dict(enumerate(pieces)), _REMEMBERED).encode
+    encode = encoder(pieces)
     for store, root in zip(pairs[::2], pairs[1::2], strict=True):
         bring_up_to_date(Store(Path(store)), Path(root), encode)
 

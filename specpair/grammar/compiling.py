@@ -23,6 +23,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from specpair.child_processes.worker import Unanswered, Worker, written
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.keywords import keyword_path, largest_multiple, short, widest
+from specpair.grammar.plain_schema import plain
 from specpair.grammar.state import GrammarState
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of
 from specpair.protocol.errors import InvalidRequest
@@ -280,18 +281,19 @@ def _source(grammar: GrammarText) -> str:
 
 
 def _schema(text: str) -> str:
-    schema = json.loads(text)
+    schema = plain(json.loads(text))
     if (most := widest(schema)) > _MOST_PROPERTIES:
         raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
     _check_multiples(schema)
-    return LLMatcher.grammar_from_json_schema("{}" if schema is True else text, defaults=ONE_LINE)
+    return LLMatcher.grammar_from_json_schema("{}" if schema is True else json.dumps(schema), defaults=ONE_LINE)
 
 
 def _lark(text: str) -> str:
-    for found in _SCHEMA_IN_LARK.finditer(text):
+    for found in reversed([*_SCHEMA_IN_LARK.finditer(text)]):
         schema = None
         with suppress(ValueError):  # llguidance says what is wrong with it
-            schema, _ = JSONDecoder().raw_decode(text, found.end())
+            schema, end = JSONDecoder().raw_decode(text, found.end())
+            text = text[: found.end()] + json.dumps(plain(schema) or schema) + text[end:]
         _check_multiples(schema)
     return LLMatcher.grammar_from_lark(any_to_lark(text))
 
@@ -318,6 +320,6 @@ _SOURCES: dict[str, Any] = {
 
 
 def _wrong(grammar: GrammarText, reason: str) -> InvalidRequest:
-    place = keyword_path(grammar.text, reason) if grammar.kind == "json_schema" else None
-    where = grammar.kind if place is None else f"{grammar.kind}{place}"
-    return InvalidRequest(f"{where}: {short(reason)}", param=grammar.kind)
+    reason = short(reason)
+    place = keyword_path(grammar.text, reason) if grammar.kind == "json_schema" else ""
+    return InvalidRequest(f"{grammar.kind}{place}: {reason}", param=grammar.kind)

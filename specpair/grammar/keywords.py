@@ -2,43 +2,44 @@
 
 import json
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from math import inf
 from typing import Any
 
-_UNKNOWN = re.compile(r'Unimplemented keys: \["(?P<key>[^"]+)"')
-_FORMAT = re.compile(r"Unknown format: (?P<value>.+)")
+from specpair.grammar.plain_schema import places
+
+_UNKNOWN = re.compile(r"Unimplemented keys: \[(.+)\]")
+_REFUSED = r"\1 cannot be kept to while a text is written: leave it out, and check the text"
+# How a complaint names a keyword, and what stands in the value of the one that is meant.
+_COMPLAINTS = (
+    r'"(?P<key>[^"]+)".* cannot be kept to',
+    r"Expected .* for '(?P<key>\w+)'.*, got (?P<value>.+)",
+    r"(?P<key>multipleOf) comes to (?P<value>\d+)",
+    r"Invalid (?P<key>type): (?P<value>\S+)",
+    r"(?P<key>oneOf) constraints",
+    r"(?P<key>min/max)Properties only",
+    r"(?P<key>look-around)",
+    r"(?P<key>\$?\w+) must be an? ",
+)
+_VALUES = {"look-around": "(?"}
+_KEYS = {"min/max": ("minProperties", "maxProperties"), "look-around": ("pattern", "patternProperties")}
 _RETRIEVED = re.compile(r"Resource '?(?P<name>.+?)'? is not present in a registry")
 _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST = 300  # characters
 _LARGE = 12  # zeros at the end of a number, at most: how many more there are makes no difference
 
 
-def keyword_path(schema: str, complaint: str) -> str | None:
-    """The path of the keyword, as `.properties.name.not`; None: the complaint names no keyword of the schema.
+def keyword_path(schema: str, complaint: str) -> str:
+    """The JSON pointer to the keyword that a short complaint names, as `#/properties/name/not`. Empty: it names none.
 
     `schema`: JSON.
     """
-    key, value = "format", None
-    if (found := _UNKNOWN.search(complaint)) is not None:
-        key = found["key"]
-    elif (found := _FORMAT.search(complaint)) is not None:
-        value = found["value"].strip()
-    else:
-        return None
-    return next((place for place in _places(json.loads(schema), key, value, "")), None)
-
-
-def _places(node: Any, key: str, value: str | None, place: str) -> Iterator[str]:
-    if isinstance(node, dict):
-        if key in node and (value is None or node[key] == value):
-            yield f"{place}.{key}"
-        for name, each in node.items():
-            yield from _places(each, key, value, f"{place}.{name}")
-    elif isinstance(node, list):
-        for at, each in enumerate(node):
-            yield from _places(each, key, value, f"{place}.{at}")
+    for pattern in _COMPLAINTS:
+        if (said := re.search(pattern, complaint)) is not None:
+            value = _VALUES.get(said["key"], said.groupdict().get("value", ""))
+            keys = _KEYS.get(said["key"], (said["key"],))
+            return next((place for key in keys for place in places(json.loads(schema), key, value)), "")
+    return ""
 
 
 def widest(node: Any) -> int:
@@ -66,5 +67,6 @@ def short(complaint: str) -> str:
     plain = of_regex[-1] if of_regex else " ".join(lines)
     if (found := _RETRIEVED.search(plain)) is not None:
         plain = f"$ref {found['name']}: only references within the schema, such as #/$defs/name, are followed"
+    plain = _UNKNOWN.sub(_REFUSED, plain)
     plain = plain.replace("NoExtensionBias", "a $ref refers to itself, without anything in between")
     return plain if len(plain) <= _LONGEST else plain[:_LONGEST] + "…"

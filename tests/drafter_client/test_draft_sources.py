@@ -11,16 +11,19 @@ import pytest
 
 from backends.machine import cores_to_use, corpus_folder, machine_id
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Options, Pair, draft_sources, text_run
+from drafter_client import DraftModel, Lookup, Mode, Options, Pair, draft_sources, text_run
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import BadOption, BadReply
 from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.modes.auto import ModeSelection
+from specpair.corpus import index
 from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.corpus.files import text_of
 from specpair.engines.errors import first_line
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.vocabulary import PaddedVocabulary
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import model_info
@@ -64,6 +67,51 @@ def test_draft_tokens_come_from_the_files(repeating: Verifier, tmp_path: Path) -
         assert tokens == alone and looked_up >= accepted > 20
         state = pair.corpus
         assert state is not None and state.files == 1 and state.described.startswith("1 file")
+
+
+def test_a_text_of_a_new_process_drafts_from_the_files(repeating: Verifier, tmp_path: Path, drafter: Command) -> None:
+    with Pair(repeating.url, None) as pair:
+        alone = pair.generate(PROMPT, Options(max_tokens=120, temperature=0.0)).read().stats.token_ids
+    (tmp_path / "notes.txt").write_bytes(bytes(token for token in alone if token))
+    one = ("--backend", "ngram", "--lockstep", "--temperature", "0", "--max-tokens", "120", "--prompt", PROMPT)
+    ways = ((), ("--draft-corpus", str(tmp_path)))
+    without, found = (json.loads(drafter("--verifier", repeating.url, *one, *way, "--json").out) for way in ways)
+    assert found["corpus"]["files"] == 1 and found["token_ids"] == without["token_ids"] == alone
+    assert found["accepted"] + found["looked_up_accepted"] > without["accepted"] + without["looked_up_accepted"] + 20
+
+
+def test_corpus_build_makes_the_index_that_texts_use(
+    repeating: Verifier, tmp_path: Path, drafter: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("a note")
+    (tmp_path / "b.txt").write_text("another one")
+    (tmp_path / "c.pem").write_text("key")
+    read = text_of
+
+    def refused(path: str) -> str | None:
+        if path.endswith("b.txt"):
+            raise PermissionError(13, "Permission denied", path)
+        return read(path)
+
+    build = ("corpus", "build", str(tmp_path), "--verifier", repeating.url)
+    monkeypatch.setattr("specpair.corpus.index.text_of", refused)
+    built = drafter(*build)
+    assert built.status == 1 and f"cannot be read: {tmp_path}/b.txt" in built.err
+    assert built.out.startswith(f"{tmp_path}: 1 file, 6 tokens, ") and "left out: 1 keys, 1 unreadable" in built.out
+    monkeypatch.undo()
+    built = drafter(*build)
+    assert built.status == 0 and built.out.startswith(f"{tmp_path}: 2 files, 17 tokens, ")
+    folder = corpus_folder()
+    assert folder is not None
+    for source in (DraftModel(Path("1"), "scripted"), Lookup()):  # the draft model's vocabulary, and the target's
+        with Pair(repeating.url, source) as pair:
+            store = index.Store.of(tmp_path, PaddedVocabulary(pair.vocabulary, pair.vocabulary.size + 9), folder)
+            assert store.state().files == 2
+    monkeypatch.setattr(index.Store, "add", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    (tmp_path / "d.txt").write_text("more")
+    full = drafter(*build)
+    assert full.status == 1 and "No space left on device. What is done is kept" in full.err
+    assert drafter("corpus", "build", str(tmp_path / "missing")).status == 2
 
 
 def test_what_is_not_there_is_refused(repeating: Verifier, tmp_path: Path, drafter: Command) -> None:
@@ -189,7 +237,7 @@ def test_on_shared_cores_auto_drafts_without_self_continuation(
     monkeypatch.setattr(OpenedSource, "shares_cores", True)
     monkeypatch.setattr(ModeSelection, "next", lambda *_, **__: Mode.REMOTE)
     with Pair(verifier.url, TOY) as pair:
-        assert len(pair.generate("a", Options(max_tokens=20, mode=mode)).read().token_ids) == 20
+        assert len(pair.generate("a", Options(max_tokens=20, mode=mode, lookup=False)).read().token_ids) == 20
     assert used == [replace(IN_TURNS, self_continue=mode is Mode.REMOTE)]
 
 

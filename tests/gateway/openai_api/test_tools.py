@@ -225,7 +225,11 @@ def test_thoughts_come_before_a_document_beside_tools(client: openai.OpenAI) -> 
     ("given", "parameter", "why"),
     [
         ({"regex": "a+"}, "regex", "no other grammar than that of JSON"),
-        ({"json_schema": {"properties": {"a": {"uniqueItems": True}}}}, "json_schema", "properties.a.uniqueItems"),
+        (
+            {"json_schema": {"properties": {"a": {"uniqueItems": True}}}},
+            "json_schema",
+            "json_schema#/properties/a/uniqueItems: ",
+        ),
         ({"json_schema": {"description": "a" * 40_000}}, "tools", "and the JSON Schema of the text has 4"),
     ],
 )
@@ -243,4 +247,34 @@ def test_parameters_that_are_no_schema(style: Style) -> None:
             given: Any = {"type": "function", "function": {"name": "f", "parameters": parameters}}
             with pytest.raises(openai.BadRequestError) as refused:
                 answer(client, "x", stream=False, tools=[given], tool_choice="required")
-            assert refused.value.param == "tools"
+            assert refused.value.param in ("tools", "tools.0.function.parameters")
+
+
+UNFORCED = {"type": "object", "properties": {"a": {"items": {"type": "integer", "not": {"const": 1}}}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "tool", "forced", "name"),
+    [
+        (
+            "/v1/chat/completions",
+            {"function": {"name": "f", "parameters": UNFORCED}},
+            "required",
+            "function.parameters",
+        ),
+        ("/v1/responses", {"name": "f", "parameters": UNFORCED}, "required", "parameters"),
+        ("/v1/messages", {"name": "f", "input_schema": UNFORCED}, {"type": "any"}, "input_schema"),
+    ],
+)
+def test_a_keyword_of_a_tool_that_cannot_be_kept_to_is_named(path: str, tool: Any, forced: Any, name: str) -> None:
+    """A tool that may be called in any way is only shown to the model."""
+    kind = {} if "input_schema" in tool else {"type": "function"}
+    plain = json.loads(json.dumps(tool).replace('"f"', '"g"').replace('{"const": 1}', "false"))
+    asks: Any = {"input": "Hi"} if "responses" in path else {"messages": [{"role": "user", "content": "Hi"}]}
+    body = asks | {"tools": [kind | plain, kind | tool]} | ({} if "responses" in path else {"max_tokens": 9})
+    with parrots("target") as url:
+        assert httpx.post(url + path, json=body).status_code == 200
+        refused = httpx.post(url + path, json=body | {"tool_choice": forced})
+    assert refused.status_code == 400
+    wanted = f'tools.1.{name}#/properties/a/items/not: "not" cannot be kept to while a text is written'
+    assert refused.json()["error"]["message"].startswith(wanted)

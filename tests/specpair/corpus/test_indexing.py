@@ -26,7 +26,7 @@ class Encoder:
 def index(store: Store, root: Path, most: int = 1000) -> list[str]:
     """Bring the index up to date. Returns the texts that were tokenized."""
     encoder = Encoder()
-    bring_up_to_date(store, root, encoder, most)
+    bring_up_to_date(store, root, encoder, most=most)
     return sorted(encoder.texts)
 
 
@@ -82,6 +82,59 @@ def test_segments_have_a_size_and_are_dropped_when_they_are_made_anew(tmp_path: 
     assert len(held(store)) == 43 and "changed" in held(store)
     files = {path.stem for path in store.folder.glob("*.segment")}
     assert files == {*store.state().segments}, "nothing is left of those that were replaced"
+
+
+def test_what_is_done_in_a_bounded_time_is_kept_and_the_next_call_continues(tmp_path: Path, root: Path) -> None:
+    """A file takes 0.3 s. The latest come first."""
+    store, now, encoder = Store(tmp_path / "store"), 0.0, Encoder()
+    for at, name in enumerate(("a.py", "b.md", "c/d.py")):
+        os.utime(root / name, (at, at))
+
+    def encode(text: str) -> list[int]:
+        nonlocal now
+        now += 0.3
+        return encoder(text)
+
+    def bounded() -> bool:
+        return bring_up_to_date(store, root, encode, seconds=0.5, clock=lambda: now)
+
+    assert not bounded() and held(store) == ["A note.", "return None"] and store.state().waiting == 1
+    assert bounded() and len(encoder.texts) == len(held(store)) == 3 and bounded()
+    assert len(store.state().segments) == 1, "small ones are joined"
+    with store.writing():
+        assert not bounded(), "another process is at it"
+    (root / "new.py").write_text("def new(): ...")
+    assert not bring_up_to_date(store, root, encode, seconds=0.0, clock=lambda: now) and len(held(store)) == 3
+
+
+def test_an_interruption_loses_nothing_that_was_read(tmp_path: Path, root: Path) -> None:
+    store, reported = Store(tmp_path / "store"), list[float]()
+
+    def report(share: float) -> None:
+        reported.append(share)
+        if len(reported) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bring_up_to_date(store, root, Encoder(), report=report)
+    assert len(held(store)) == store.state().files == 2 and 0.0 < reported[0] < reported[1] < 1.0
+    assert len(index(store, root)) == 1 and len(held(store)) == 3
+
+
+def test_what_is_done_is_published_on_the_way_and_joined_at_the_end(tmp_path: Path, root: Path) -> None:
+    store, now, files = Store(tmp_path / "store"), 0.0, list[int]()
+
+    def encode(text: str) -> list[int]:
+        nonlocal now
+        now += 1.0
+        files.append(store.state().files)
+        return [*text.encode()]
+
+    for number in range(9):
+        (root / f"{number}.txt").write_text(f"number {number}")
+    bring_up_to_date(store, root, encode, clock=lambda: now)
+    assert files == [0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 6, 6]
+    assert len(held(store)) == 12 and len(store.state().segments) == 1
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", b"[1", b'{"format": "0", "segments": ["x"]}', b"\xff"])

@@ -18,21 +18,31 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 
 GRAMMARS = Grammars(ByteVocabulary())
+SETS = {"type": "array", "uniqueItems": True}
 
 
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"properties": {"a": {"items": [{}, {"not": {}}]}}}, "json_schema.properties.a.items.1.not: "),
-        ({"type": "array", "uniqueItems": True}, "json_schema.uniqueItems: "),
-        ({"anyOf": [{"type": "string", "format": "date"}, {"format": "tel"}]}, "json_schema.anyOf.1.format: "),
+        (
+            {"properties": {"not": {}, "a/b": {"items": [{}, {"not": {"const": 1}}]}}},
+            'json_schema#/properties/a~1b/items/1/not: "not" cannot be kept to',
+        ),
+        (
+            {"$defs": {"a": SETS}, "anyOf": [{"type": "string", "uniqueItems": True}, SETS]},
+            "json_schema#/anyOf/1/uniqueItems: ",
+        ),
+        ({"items": {"oneOf": [{"minimum": 1}, {}]}}, "json_schema#/items/oneOf: "),
+        ({"anyOf": [{"type": ["string"]}, {"type": ["town"]}]}, "json_schema#/anyOf/1/type: "),
+        ({"items": {"maxProperties": 1, "properties": {"a": {}, "b": {}}}}, "json_schema#/items/maxProperties: "),
+        ({"properties": {"a": {"required": []}, "b": {"required": 3}}}, "json_schema#/properties/b/required: "),
         ({"$ref": "#"}, "json_schema: a $ref refers to itself"),
         ({"$ref": "#/$defs/none"}, "json_schema: "),
         ({"$ref": "https://example.com/a.json"}, "json_schema: "),
-        ({"type": "string", "pattern": "(?=a)b"}, "json_schema: "),
+        ({"items": [{"pattern": "a"}, {"pattern": "(?=a)b"}]}, "json_schema#/items/1/pattern: "),
         (False, "json_schema: "),
         ({"anyOf": [{"properties": {f"p{number}": {} for number in range(1001)}}]}, "json_schema: an object has 1001"),
-        ({"type": "integer", "multipleOf": 9999991}, "json_schema: multipleOf comes to 9999991, at most"),
+        ({"type": "integer", "multipleOf": 9999991}, "json_schema#/multipleOf: multipleOf comes to 9999991, at most"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: object, message: str) -> None:
@@ -52,6 +62,7 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: objec
         ("grammar", 'root ::= "a" b'),
         ("grammar", ""),
         ("grammar", 'start: %json {"not": {}}'),
+        ("grammar", 'start: %json {"not": {"const": 1}}'),
         ("grammar", 'start: "a" %json {"items": {"multipleOf": 9999991}} %json {}'),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_text_keeps_to_its_grammar(server: LiveServer, name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "param", "message"),
     [
-        ({"json_schema": {"items": {"not": {}}}}, "json_schema", "json_schema.items.not: "),
+        ({"json_schema": {"items": {"not": {"const": 1}}}}, "json_schema", "json_schema#/items/not: "),
         ({"json_schema": "{}"}, None, "json_schema"),
         ({"regex": "("}, "regex", "regex: "),
         ({"regex": "a" * 20_000}, None, "regex"),
