@@ -17,7 +17,7 @@ from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.errors import FORM
-from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
 from gateway.openai_api.responses.replies import EVENTS as RESPONSE_EVENTS
@@ -202,7 +202,9 @@ def refine(found: dict[str, Json]) -> None:
             properties[field] = {"enum": [None, *values], "description": said}
         for field in beside.hints:
             properties[field] = {"description": "A hint: taken without effect, and named in the reply's header."}
-        schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
+        for field, other in beside.also.items():
+            properties[field] = {"description": f"Another name of `{other}`."}
+        schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in EMPTY]}
 
 
 def _exactly(value: object) -> Json:

@@ -149,10 +149,11 @@ def openai_fields() -> str:
         "ignore it would give another text than the one that was asked for.",
     ]
     for name, beside in TABLE.items():
-        others = {*beside.ignored, *beside.hints, *beside.only}
+        others = {*beside.ignored, *beside.hints, *beside.only, *beside.also}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]
         text += ["", "| fields | taken |", "|---|---|", f"| {_listed(used)} | used |"]
+        text += [f"| `{name}` | used, as `{other}` |" for name, other in beside.also.items()]
         if beside.ignored:
             text.append(f"| {_listed(beside.ignored)} | with any value, without effect |")
         if beside.hints:
@@ -162,8 +163,6 @@ def openai_fields() -> str:
             taken = f"only as {_values((*values, None))}"
             alike.setdefault(taken, []).append(field)
         text += [f"| {_listed(fields)} | {taken} |" for taken, fields in alike.items()]
-        if beside.empty != EMPTY:
-            text.append(f"| any other | as {_values(beside.empty)} |")
     return "\n".join(text) + "\n"
 
 

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -13,26 +14,27 @@ from starlette.responses import Response
 from gateway.anthropic_api import replies, requests
 from gateway.anthropic_api.replies import EVENTS, Content, StopReason
 from gateway.anthropic_api.requests import MessagesRequest
-from gateway.openai_api.answer import markers_of
 from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import joined
+from gateway.openai_api.messages.options import limited
 from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, in_terms_of, translated
+from gateway.openai_api.messages.thinking import thinking_of
 from gateway.openai_api.prompts import check_model
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.replies.events import event_bytes
 from specpair.http_service.replies.json_replies import JsonReply
-from specpair.protocol.errors import InvalidRequest, SpecPairError
+from specpair.protocol.errors import SpecPairError
 
 _NAMES = {
     "response_format": "output_config.format",
     "json_schema": "output_config.format.schema",
-    "reasoning_effort": "output_config.effort",
     "max_completion_tokens": "max_tokens",
     "stop": "stop_sequences",
 }
-USUAL_EFFORT = "high"  # asks for nothing: it is the same as none, so that a template need not know it
+USUAL_EFFORT = "high"  # asks for nothing, so that a template need not know it
+_USUAL = "chat_template_kwargs.reasoning_effort"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Json = dict[str, Any]
 
@@ -43,24 +45,6 @@ class MessagesChat(NamedTuple):
     chat: ChatRequest
     names: dict[str, str]  # of its parameters in the request
     opening: str  # what the answer begins with, and goes on from
-    thinking: requests.Thinking | None
-
-    def for_template(self, template: str | None) -> ChatRequest:
-        """The chat with the variables by which its template controls thoughts. Raises InvalidRequest if these are
-        wanted and the template has none."""
-        if self.thinking is None or self.thinking.type == "adaptive":
-            return self.chat
-        thinks, shown, variables = self.thinking.type == "enabled", template or "", Json()
-        if "enable_thinking" in shown:
-            variables["chat_template_kwargs"] = {**(self.chat.chat_template_kwargs or {}), "enable_thinking": thinks}
-        if "thinking_budget" in shown:
-            variables["thinking_budget"] = self.thinking.budget_tokens if thinks else 0
-        if thinks and not variables and markers_of(template) is None:
-            raise InvalidRequest(
-                "thinking: the chat template of this model knows no thoughts: leave it out, or send the type adaptive",
-                param="thinking",
-            )
-        return self.chat.model_copy(update=variables)
 
 
 def asked_of(request: requests.Conversation) -> MessagesChat:
@@ -82,12 +66,13 @@ def asked_of(request: requests.Conversation) -> MessagesChat:
         "tools": [_tool(each) for each in request.tools or ()],
         "tool_choice": None if choice is None else _choice(choice),
         "parallel_tool_calls": None if choice is None else not choice.disable_parallel_tool_use,
-        "reasoning_effort": None if effort == USUAL_EFFORT else effort,
-    }
+    } | thinking_of(request)
     if config is not None and config.format is not None:
         body["response_format"] = {"type": "json_schema", "schema": config.format.schema_}
     if effort == USUAL_EFFORT:
-        body["chat_template_kwargs"] = {"reasoning_effort": effort}
+        body["chat_template_kwargs"] = {"reasoning_effort": effort} | (request.chat_template_kwargs or {})
+    elif effort is not None:
+        body["reasoning_effort"] = effort
     if isinstance(request, MessagesRequest):
         body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
         body |= given(request, requests.TEXT_FIELDS)
@@ -95,7 +80,9 @@ def asked_of(request: requests.Conversation) -> MessagesChat:
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
     names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
-    return MessagesChat(chat_of(body, names), names, opening, request.thinking)
+    if effort is not None:
+        names |= {"reasoning_effort": "output_config.effort", _USUAL: ""}
+    return MessagesChat(chat_of(body, names), names, opening)
 
 
 def _tool(tool: requests.CustomTool) -> Json:
@@ -155,7 +142,7 @@ _CALL_GROWTH = ("input_json_delta", "partial_json")
 class MessageWriter(BlockWriter):
     """Writes the message of one request."""
 
-    def __init__(self, generation: TextGeneration, most: int) -> None:
+    def __init__(self, generation: TextGeneration, most: float) -> None:
         """`most`: limit of the answer's tokens."""
         super().__init__(generation)
         self._id, self._most = f"msg_{uuid.uuid4().hex}", most
@@ -263,10 +250,9 @@ class MessageEndpoints:
         )
 
         async def make() -> TextGeneration:
-            chat = asked.for_template(self._source.target().chat_template)
-            return await self._chats.answers(chat, caller, began, bool(message.stream), asked.opening)
+            return await self._chats.answers(asked.chat, caller, began, bool(message.stream), asked.opening)
 
-        writer = partial(MessageWriter, most=message.max_tokens)
+        writer = partial(MessageWriter, most=limited(message.max_tokens) or inf)
         return await reply_to(bool(message.stream), make, writer, asked.names)
 
     async def count_tokens(self, request: Request) -> Response:
@@ -276,6 +262,6 @@ class MessageEndpoints:
         target = self._source.target()
         check_model(asked.chat.model, target)
         with in_terms_of(asked.names):
-            chat = asked.for_template(target.chat_template)
-            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.opening))
+            parts = await self._chats.prompts.rendered(asked.chat, target, asked.opening)
+            ids = await self._chats.prompts.encoded(parts)
         return JsonReply(replies.TokenCount(input_tokens=len(ids)).json_bytes())

@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, Tag, create_model, field_validator, model_validator
+from pydantic import BeforeValidator, Field, Tag, create_model, field_validator, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, hosted_text, joined
+from gateway.openai_api.messages.conversation import Arguments, joined
+from gateway.openai_api.messages.hosted import hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
-from gateway.openai_api.messages.options import Drafting, ModelName, Stops, Streams, text_fields
+from gateway.openai_api.messages.options import Drafting, Limit, ModelName, Stops, Streams, text_fields
+from gateway.openai_api.messages.thinking import ThinkingFields
 
 # Of tools that Anthropic runs, and of its MCP servers.
 HOSTED_RESULTS = tuple(
@@ -177,7 +179,7 @@ class CustomTool(Object):
     @model_validator(mode="before")
     @classmethod
     def _is_of_the_caller(cls, given: Any) -> Any:
-        return check_type(given, "custom", "leave it out, or give a tool with an input_schema of its own")
+        return check_type(given, ("custom",), "leave it out, or give a tool with an input_schema of its own")
 
 
 class CustomToolChoice(Object):
@@ -194,22 +196,12 @@ class CustomToolChoice(Object):
         return self
 
 
-class Thinking(Object):
-    """Whether the model thinks before it answers, if its chat template supports that."""
-
-    type: Literal["adaptive", "disabled", "enabled"] = Field(
-        description="adaptive: as the model does by itself; the others are `enable_thinking` of the chat template, "
-        "where it has such a variable."
-    )
-    budget_tokens: int | None = Field(
-        None, ge=1, description="With enabled: `thinking_budget` of the chat template, without effect elsewhere."
-    )
-
-    @model_validator(mode="after")
-    def _has_a_budget(self) -> "Thinking":
-        if self.budget_tokens is not None and self.type != "enabled":
-            raise ValueError("budget_tokens: only with the type enabled")
-        return self
+def _choice(given: Any) -> Any:
+    """A choice that was sent as a word, or in OpenAI's words."""
+    word = given.get("type") if isinstance(given, dict) else given
+    if word not in ("auto", "any", "none", "required"):
+        return given
+    return (given if isinstance(given, dict) else {}) | {"type": "any" if word == "required" else word}
 
 
 class OutputFormat(Object):
@@ -225,21 +217,21 @@ class OutputConfig(Object):
     effort: str | None = Field(
         None,
         max_length=32,
-        description="`reasoning_effort`, where the chat template has such a variable; elsewhere only `high`, the "
-        "same as none.",
+        description="`reasoning_effort`, where the chat template has such a variable.",
     )
     format: OutputFormat | None = Field(None, description="What the text is. Default: a free text.")
 
 
-class _Conversation(Object):
+class _Conversation(ThinkingFields):
     """What makes the prompt."""
 
     model: ModelName = None
     messages: list[TurnMessage] = Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
     system: Text | None = Field(None, description="What comes before all messages.")
     tools: Annotated[list[CustomTool], Field(fail_fast=True)] | None = Field(None, description="Tools to call.")
-    tool_choice: CustomToolChoice | None = Field(None, description="Whether tools are called. Default: auto.")
-    thinking: Thinking | None = Field(None, description="Whether the model thinks.")
+    tool_choice: Annotated[CustomToolChoice | None, BeforeValidator(_choice)] = Field(
+        None, description="Whether tools are called. Default: auto."
+    )
     output_config: OutputConfig | None = Field(None, description="How the answer is written.")
 
     @model_validator(mode="after")
@@ -274,8 +266,8 @@ else:
 class MessagesRequest(_WithOptions):
     """The answer to a conversation."""
 
-    max_tokens: int = Field(ge=1, description="The most tokens of the answer, thoughts included.")
-    stop_sequences: Stops | None = Field(None, description="The text ends before the first of these strings.")
+    max_tokens: Limit = Field(description="The most tokens of the answer, thoughts included; -1: no limit.")
+    stop_sequences: Stops = Field(None, description="The text ends before the first of these strings.")
     stream: Streams = None
     speculative: Drafting = None
 

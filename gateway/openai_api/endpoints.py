@@ -185,6 +185,7 @@ class Endpoints:
             message.choices,
             prefixes,
             answer=answer,
+            thoughts=not isinstance(message, ChatRequest) or message.shows_thoughts,
             of_calls=partial(of_tools, message=message)
             if "grammar" in keeps and isinstance(message, ChatRequest)
             else None,

@@ -3,13 +3,13 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from types import MappingProxyType
 
 from starlette.responses import Response
 
-from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
+from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason, Thought
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import Names, in_terms_of, renamed
@@ -36,6 +36,7 @@ class GenerationSpec:
     choices: int = 1  # of each prompt
     prefixes: Sequence[str] = ()  # what each text begins with (`echo`); none: nothing
     answer: AnswerForm = PLAIN  # how the texts are read
+    thoughts: bool = True  # whether the reply has them
     # How an error of their grammar is told, where that is one of calls, which the request did not name.
     of_calls: Callable[[InvalidRequest], InvalidRequest] | None = None
     away: Callable[[], str] = str  # `TextSource.away`
@@ -96,6 +97,8 @@ class TextGeneration:
                 if output.stopped:
                     reason = output.reason("stop")
                     self._events[at].stopped()
+            if not self.spec.thoughts:
+                delta = replace(delta, events=[each for each in delta.events if not isinstance(each, Thought)])
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True

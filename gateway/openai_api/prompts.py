@@ -188,10 +188,12 @@ class Prompts:
             raise NoChatTemplate(
                 f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
             )
-        variables = message.template_variables(target.chat_template)
+        run = asyncio.get_running_loop().run_in_executor
+        known = await run(self._rendering, self._renderer.variables, target.chat_template)
+        variables = message.template_variables(known)
         check_fits(_MESSAGES, len(message.messages), target, "messages")
         check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
-        parts = await asyncio.get_running_loop().run_in_executor(
+        parts = await run(
             self._rendering,
             copy_context().run,  # which collects the request's hints
             partial(

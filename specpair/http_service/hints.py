@@ -22,11 +22,13 @@ class Hints:
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
+        self._sent: dict[str, str] = {}
         self._names: dict[str, None] = {}
 
     def header(self) -> list[tuple[bytes, bytes]]:
         """The header of the reply, if there are hints. Logs those that this process has not logged yet."""
-        names = [*dict.fromkeys(filter(None, map(_shown, self._names)))][:_MOST]
+        sent = (_shown(self._sent.get(name, name)) for name in self._names)
+        names = [*dict.fromkeys(filter(None, sent))][:_MOST]
         if new := [name for name in names if name not in _logged][: _MOST_LOGGED - len(_logged)]:
             _logged.update(new)
             _log.info("taken without effect: %s", ", ".join(new))
@@ -34,6 +36,10 @@ class Hints:
 
     def add(self, name: str) -> None:
         self._names[name] = None
+
+    def read_as(self, sent: str, name: str) -> None:
+        """Report a hint `name` by the name that was sent."""
+        self._sent[name] = sent
 
     def rename(self, new: Callable[[str], str]) -> None:
         self._names = dict.fromkeys(map(new, self._names))
@@ -58,7 +64,7 @@ def refused() -> bool:
     return (hints := _current.get()) is not None and hints.strict
 
 
-def take_hint(name: str, why: str = "it has no effect here: leave it out") -> None:
+def take_hint(name: str, why: str = "it has no effect here: leave it out", *, strictly: bool = True) -> None:
     """Take a parameter of the present request without effect: THE function to call for a hint.
 
     The reply has it in the header `x-specpair-ignored`, also a stream's, and the log names it once. Call it before the
@@ -66,14 +72,19 @@ def take_hint(name: str, why: str = "it has no effect here: leave it out") -> No
 
     `name`: the dotted path in the request, or in the chat that the request is read as; positions in lists are dropped.
     `why`: the reason and what to do, for the error.
-
-    Raises InvalidRequest with `--strict`.
+    `strictly`: whether `--strict` refuses it, with InvalidRequest.
     """
     if (hints := _current.get()) is None:
         return
-    if hints.strict:
+    if hints.strict and strictly:
         raise InvalidRequest(f"{name}: {why}", param=name)
     hints.add(name)
+
+
+def read_as(sent: str, name: str) -> None:
+    """Note that the parameter `sent` of the present request is read as `name`, for hints."""
+    if (hints := _current.get()) is not None:
+        hints.read_as(sent, name)
 
 
 def rename_hints(new: Callable[[str], str]) -> None:

@@ -212,6 +212,7 @@ class Renderer:
     def __init__(self) -> None:
         self._child = Worker(_CHILD)
         self._forms: dict[str, Forms] = {}  # of templates
+        self._variables: dict[str, frozenset[str]] = {}  # of templates
 
     def close(self) -> None:
         """End the child process. A later `render` starts another one."""
@@ -247,7 +248,14 @@ class Renderer:
             self._forms = {template: Forms(attempt)}  # a service has one
         return self._forms[template]
 
-    def _ask(self, template: str, variables: dict[str, Any]) -> dict[str, str]:
+    def variables(self, template: str) -> frozenset[str]:
+        """The names of the variables that a template reads; none: it cannot be read."""
+        if template not in self._variables:
+            names = self._ask(template, None).get("names", ())
+            self._variables = {template: frozenset(names)}  # a service has one
+        return self._variables[template]
+
+    def _ask(self, template: str, variables: dict[str, Any] | None) -> dict[str, Any]:
         """The child's answer. Raises NoChatTemplate if the template exceeds a limit of this process."""
         if len(template) > MOST_TEMPLATE:
             raise _failed(f"it has {len(template)} characters, at most {MOST_TEMPLATE} are taken")

@@ -1,7 +1,8 @@
 """A program that renders chat templates, one after the other. Only a separate process can be ended for sure.
 
 Each request (see `specpair.child_processes.worker`) has `template`, `variables`, and `most`, the maximum length of
-the result in characters. The answer has `text`; or `refused`, the template's own reason to take no such messages; or
+the result in characters. The answer has `text`; or, where `variables` is null, the names of the template's variables;
+or `refused`, the template's own reason to take no such messages; or
 `exceeded`, a limit of size or memory; or `error`.
 
 Templates find what they find in transformers: its functions, its filter `tojson`, its tag `generation`, and variables
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateRuntimeError
 from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
 from jinja2.nodes import Node, Scope
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -69,8 +71,10 @@ def _environment() -> ImmutableSandboxedEnvironment:
 _ENVIRONMENT = _environment()
 
 
-def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, Any]:
+def rendered(template: str, variables: dict[str, object] | None, most: int) -> dict[str, Any]:
     """Render the template; return the answer. `most`: characters that the text may have."""
+    if variables is None:
+        return _names(template)
     given = {name: value for name, value in variables.items() if name not in _ENVIRONMENT.globals}
     parts: list[str] = []
     length = 0
@@ -87,6 +91,13 @@ def rendered(template: str, variables: dict[str, object], most: int) -> dict[str
     except Exception as error:  # a template is a program, so any error can occur
         return {"error": str(error) or type(error).__name__}
     return {"text": "".join(parts)}
+
+
+def _names(template: str) -> dict[str, Any]:
+    try:
+        return {"names": sorted(find_undeclared_variables(_ENVIRONMENT.parse(template)))}
+    except Exception as error:
+        return {"error": str(error) or type(error).__name__}
 
 
 @lru_cache(maxsize=4)

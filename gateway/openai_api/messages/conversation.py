@@ -1,20 +1,37 @@
 """The messages of a conversation and the tools of its answer, as programs send them and as chat templates get them."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gateway.openai_api.messages.objects import Object, shown
+from gateway.openai_api.messages.objects import Object, check_type
 from gateway.openai_api.tools.free_text import TEXT_ARGUMENT, TextArgument
+
+
+def text_part(given: Any) -> Any:
+    """A part of a content as programs send it: a string, a refusal, or of the Responses' types."""
+    if isinstance(given, str):
+        return {"type": "text", "text": given}
+    if not isinstance(given, dict):
+        return given
+    if given.get("type") == "refusal" and isinstance(given.get("refusal"), str):
+        return {"text": given["refusal"]} | {name: each for name, each in given.items() if name != "refusal"}
+    return given
 
 
 class TextPart(Object):
     """A part of a message."""
 
-    type: Literal["text"] = Field(description="Only text.")
+    type: Literal["text"] = Field("text", description="Only text; also as input_text, output_text and refusal.")
     text: str = Field(description="The text.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_programs(cls, given: Any) -> Any:
+        part = text_part(given)
+        also = isinstance(part, dict) and part.get("type", "text") in ("text", "input_text", "output_text", "refusal")
+        return part | {"type": "text"} if also else part
 
 
 # `fail_fast`: to name every wrong item of a long list takes seconds.
@@ -61,7 +78,7 @@ class ChatMessage(Object):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"] = Field(
         description="Who says it; `developer` counts as `system`."
     )
-    content: Content | None = Field(None, description="Null only for an assistant.")
+    content: Content | None = Field(None, description="Missing only for an assistant. Null is empty.")
     name: str | None = Field(
         None, description="Passed on to the chat template. Default for the answer of a tool: the name in its call."
     )
@@ -73,9 +90,17 @@ class ChatMessage(Object):
     reasoning: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
     thinking: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_refusal(cls, given: Any) -> Any:
+        """An assistant's refusal is its content."""
+        if isinstance(given, dict) and given.get("refusal") and not given.get("content"):
+            return given | {"content": given["refusal"], "refusal": None}
+        return given
+
     @model_validator(mode="after")
     def _says_something(self) -> "ChatMessage":
-        if self.content is None and self.role != "assistant":
+        if "content" not in self.model_fields_set and self.role != "assistant":
             raise ValueError("content: a string or parts of text, missing here")
         return self
 
@@ -88,6 +113,8 @@ class ChatMessage(Object):
         """The message as the client sent it, without what is ignored or empty. Its content stays null or parts."""
         sent = self.model_dump(exclude_unset=True)
         kept = {name: value for name, value in sent.items() if name == "content" or value not in (None, [])}
+        if self.content is None and self.role != "assistant":
+            kept["content"] = ""
         return kept | {"role": "system" if self.role == "developer" else self.role}
 
 
@@ -103,36 +130,6 @@ def joined(content: str | Sequence[HasText] | None, between: str = "") -> str:
     return content if isinstance(content, str) else between.join(part.text for part in content or ())
 
 
-_PARTS_OF_TEXT = ("text", "input_text", "output_text", "logs")
-_NO_TEXT = ("image", "base64", "screenshot", "file", "url", "pdf", "audio")  # in names of types
-
-
-def hosted_text(answer: Any) -> str:
-    """What a tool that a provider ran has answered, as text: JSON, unless it is text or parts of it.
-
-    Raises ValueError for images and files.
-    """
-    if isinstance(answer, str):
-        return answer
-    if isinstance(answer, list) and all(
-        isinstance(each, dict) and each.get("type") in _PARTS_OF_TEXT for each in answer
-    ):
-        return "\n".join(str(each.get("text", each.get("logs", ""))) for each in answer)
-    return json.dumps(_readable(answer), ensure_ascii=False)
-
-
-def _readable(value: Any) -> Any:
-    """A value of JSON without what only its provider can read."""
-    if isinstance(value, list):
-        return [_readable(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if any(word in str(value.get("type")) for word in _NO_TEXT):
-        raise ValueError(f"it holds {shown(str(value['type']))}: the model reads text alone, leave it out")
-    return {name: _readable(each) for name, each in value.items() if not name.startswith("encrypted_")}
-
-
-MOST_TOOLS = 128  # as many as OpenAI takes
 Name = Annotated[
     str,
     Field(
@@ -177,22 +174,21 @@ class FunctionDefinition(Object):
     format: TextFormat | None = Field(None, description="Of the free text of a custom tool.")
 
 
-def _custom_as_function(given: Any) -> Any:
-    """A custom tool, or its name, with what it is in `function`."""
-    inner = given.get("custom") if isinstance(given, dict) and given.get("type") == "custom" else None
-    return {name: each for name, each in given.items() if name != "custom"} | {"function": inner} if inner else given
+def _nested(given: Any) -> Any:
+    """A tool, or its name, with what it is in `function`, also where it was sent flat, as in the Responses."""
+    if isinstance(given, dict) and isinstance(custom := given.get("custom"), dict):
+        return {name: each for name, each in given.items() if name != "custom"} | {"function": custom}
+    if not isinstance(given, dict) or "function" in given or "name" not in given:
+        return given
+    kind = {"type": given["type"]} if "type" in given else {}
+    return kind | {"function": {name: each for name, each in given.items() if name != "type"}}
 
 
 class Tool(Object):
     """A tool: a function, or a custom one, which takes a free text."""
 
-    type: Literal["function", "custom"] = Field(description="What it is.")
+    type: Literal["function", "custom"] = Field("function", description="custom: it takes a free text.")
     function: FunctionDefinition = Field(description="The function; of a custom tool in `custom`.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_free_text(cls, given: Any) -> Any:
-        return _custom_as_function(given)
 
     @model_validator(mode="after")
     def _has_one_form(self) -> "Tool":
@@ -215,12 +211,30 @@ class Tool(Object):
         form = self.function.format
         return bool(self.function.strict or (form and form.syntax))
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_programs(cls, given: Any) -> Any:
+        return _nested(given)
+
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates get it. Many fail where description or parameters are missing."""
         function, given = self.function, self.schema_ if self.type == "custom" else self.function.parameters
         schema = {"type": "object", "properties": {}} if given is None else given
         shown = {"name": function.name, "description": function.description or "", "parameters": schema}
         return {"type": "function", "function": shown}
+
+
+def _distinct(tools: list[Tool]) -> list[Tool]:
+    """The tools without repetitions. Raises ValueError for two tools of one name."""
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        name = tool.function.name
+        if found.setdefault(name, tool).for_template() != tool.for_template():
+            raise ValueError(f"{name} is there twice, and not the same, give each tool a name of its own")
+    return [*found.values()]
+
+
+Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_distinct)]
 
 
 class FunctionName(Object):
@@ -232,27 +246,80 @@ class FunctionName(Object):
 class NamedTool(Object):
     """A tool by its name."""
 
-    type: Literal["function", "custom"] = Field(description="What it is.")
+    type: Literal["function", "custom"] = Field("function", description="What it is.")
     function: FunctionName = Field(description="The function; of a custom tool in `custom`.")
 
     @model_validator(mode="before")
     @classmethod
-    def _of_a_free_text(cls, given: Any) -> Any:
-        return _custom_as_function(given)
+    def _of_programs(cls, given: Any) -> Any:
+        instead = "leave it out, or give a function that your program runs"
+        return _nested(check_type(given, ("function", "custom"), instead))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools that may be called."""
+        return [self.function.name]
+
+    def flat(self) -> dict[str, Any]:
+        """The choice in the form of the Responses."""
+        return {"type": self.type, "name": self.function.name}
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+class AllowedTools(Object):
+    """The tools that may be called. The model sees all of them."""
+
+    type: Literal["allowed_tools"] = Field(description="What this is.")
+    mode: Literal["auto", "required"] = Field("auto", description="Whether one of them must be called.")
+    tools: list[NamedTool] = Field(fail_fast=True, description="Their names.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools that may be called."""
+        return [each.function.name for each in self.tools]
+
+    def flat(self) -> dict[str, Any]:
+        """The choice in the form of the Responses."""
+        return {"type": self.type, "mode": self.mode, "tools": [each.flat() for each in self.tools]}
 
 
-def complaint(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
+def _choice(given: Any) -> Any:
+    """A choice in the forms of several providers."""
+    if isinstance(given, dict):
+        kind = given.get("type")
+        if kind in ("any", "auto", "none", "required"):
+            return _choice(kind)
+        if kind == "allowed_tools" and isinstance(inner := given.get("allowed_tools"), dict):
+            return {"type": kind} | inner
+        return given | {"type": "function"} if kind == "tool" else given
+    return "required" if given == "any" else given
+
+
+def _choice_tag(given: Any) -> str:
+    if isinstance(given, dict | Object):
+        kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+        return "[allowed]" if kind == "allowed_tools" else "[named]"
+    return "[word]"
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("[word]")]
+    | Annotated[NamedTool, Tag("[named]")]
+    | Annotated[AllowedTools, Tag("[allowed]")],
+    Discriminator(_choice_tag),
+    BeforeValidator(_choice),
+]
+
+
+def complaint(tools: Sequence[Tool], choice: Any) -> str | None:
     """What is wrong with a choice among tools; None: nothing."""
-    names = [tool.function.name for tool in tools]
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
-        return f"tools: {twice} is there twice, give each tool a name of its own"
+    names = {tool.function.name for tool in tools}
     if choice in (None, "none", "auto"):
         return None
     if not tools:
         return "tool_choice: a call must come, and there are no tools: give tools, or leave it out"
-    if isinstance(choice, NamedTool) and choice.function.name not in names:
-        return f"tool_choice: {choice.function.name} is none of the tools, give the name of one"
+    named = choice.names if isinstance(choice, NamedTool | AllowedTools) else []
+    if (unknown := next((name for name in named if name not in names), None)) is not None:
+        return f"tool_choice: {unknown} is none of the tools, give the name of one"
+    if isinstance(choice, AllowedTools) and choice.mode == "required" and not choice.tools:
+        return "tool_choice: a call must come, and no tool is allowed: name one, or send the mode auto"
     return None

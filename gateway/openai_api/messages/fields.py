@@ -7,10 +7,13 @@ the one that was asked for.
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
-EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, whatever the field
+EMPTY: tuple[Any, ...] = (None, False, "", [], {})  # values that ask for nothing, whatever the field
+
+
+V = TypeVar("V", str, tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,75 +26,80 @@ class FieldRules:
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     # Hints: taken with any value, and named in the reply, but for these values, which ask for nothing.
     hints: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    also: Mapping[str, str] = field(default_factory=dict)  # other servers' names of fields that are used, by path
+    also: Mapping[str, str] = field(default_factory=dict)  # other servers' names of fields that are used
     instead: Mapping[str, str] = field(default_factory=dict)  # the names here of fields that are refused
     advice: Mapping[str, str] = field(default_factory=dict)  # what to do in place of fields that are refused
-    empty: tuple[Any, ...] = EMPTY  # values with which any other field is taken
     path: str = ""  # where such an object is in a request, for the names of hints
 
 
 _OF_THE_SERVICE = (  # how the service should handle the request
     *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
-    *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
-    *("timings_per_token", "return_progress", "return_token_strs", "provider", "route"),
-    *("keep_alive", "num_ctx", "num_thread", "num_gpu", "num_batch", "use_mmap", "use_mlock"),  # Ollama's
+    *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_isolation_key"),
+    *("cache_prompt", "n_cache_reuse", "id_slot", "slot_id", "n_keep", "n_discard"),  # llama-server's
+    *("timings_per_token", "return_progress", "return_token_strs", "perf_metrics_in_response", "tool_stream"),
+    *("provider", "route", "trace", "ttl", "client_metadata", "user_id"),
+    *("kv_transfer_params", "data_parallel_rank", "guided_decoding_backend", "extra_key"),  # vLLM's and SGLang's
+    *("keep_alive", "num_ctx", "num_thread", "num_gpu", "main_gpu", "num_batch", "num_keep", "numa", "low_vram"),
+    *("use_mmap", "use_mlock", "f16_kv"),  # and above: Ollama's
 )
 _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
-    *("repeat_last_n", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold"),
+    *("repeat_last_n", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "smoothing_curve"),
     *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
 )
 
 
-def _only(values: tuple[Any, ...], *names: str) -> dict[str, tuple[Any, ...]]:
-    """Fields accepted with these values only."""
+def _only(values: V, *names: str) -> dict[str, V]:
+    """Fields accepted with these values only; or fields that have another name here."""
     return dict.fromkeys(names, values)
 
 
 _TEXT = (
     _only((), "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "samplers", "lora_path")
     | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
-    | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids")
-    | _only((True,), "skip_special_tokens", "spaces_between_special_tokens")
-    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range")
-    | _only((0,), "mirostat", "dry_multiplier", "xtc_probability")
-    | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty")
+    | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids", "return_hidden_states")
+    | _only((True,), "skip_special_tokens", "spaces_between_special_tokens", "do_sample")
+    | _only((0,), "n_probs", "top_a", "min_keep", "dynatemp_range", "smoothing_factor", "no_repeat_ngram_size")
+    | _only((0,), "mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "epsilon_cutoff", "eta_cutoff")
+    | _only((0, -1), "top_n_sigma", "t_max_predict_ms")
+    | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty", "num_beams", "guidance_scale")
     | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora")
-    | {"top_n_sigma": (-1, 0)}
 )
 _BOTH = (  # chats and completions
     _only((), "audio", "web_search_options", "moderation")
     | _only(([],), "functions", "documents")
     | _only((False,), "parse_tool_calls", "continue_final_message")
-    | _only((True,), "include_reasoning", "add_generation_prompt")
+    | {"add_generation_prompt": (True,), "search_parameters": ({"mode": "off"},)}
     | {"function_call": ("none", "auto"), "modalities": (["text"],), "chat_template": ("",)}
-    | {"reasoning": ({},)}
 )
-_HINTS = {"verbosity": ("medium",)}
+_VERBOSITY = {"verbosity": ("medium",)}
+# What a model has no use for, other providers' reports, and what to do where a prompt is too long.
+_HINTS = _VERBOSITY | _only((), "usage", "models", "transforms", "draft_model", "stream_reasoning", "reasoning_split")
+_HINTS |= _only((), "context_overflow_policy", "context_length_exceeded_behavior", "timeout")
 _CHAT = _BOTH | {"suffix": ("",), "echo": (False,), "add_special_tokens": (False,)}
 _COMPLETION = _BOTH | {
     "add_special_tokens": (True,),
     "top_logprobs": (0,),
-    "reasoning_effort": ("none",),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
-    "separate_reasoning": (False,),
-    "reasoning_format": ("none",),
     "return_full_text": (False,),
 }
-_INSTEAD = {
-    "repeat_penalty": "repetition_penalty",
-    "n_predict": "max_tokens",
-    "num_predict": "max_tokens",
-    "max_new_tokens": "max_tokens",
+_BUDGETS = _only("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget")
+_THINKING = _BUDGETS | {"think": "thinking"}
+# In a text without a chat template.
+_THOUGHTS = _only((), "enable_thinking", "thinking", "thinking_budget", "reasoning", "reasoning_effort", *_THINKING)
+_THOUGHTS |= _only((), "chat_template_kwargs") | {"include_reasoning": (True,)}
+_ALSO = _only("max_tokens", "n_predict", "num_predict", "max_new_tokens", "max_output_tokens") | {
     "min_new_tokens": "min_tokens",
-    "ebnf": "grammar",
+    "random_seed": "seed",
+    "stop_sequences": "stop",
     "guided_json": "json_schema",
     "guided_regex": "regex",
     "guided_choice": "choice",
     "guided_grammar": "grammar",
-    "enable_thinking": "chat_template_kwargs.enable_thinking",
-    "thinking_budget_tokens": "thinking_budget",
-    "thinking_token_budget": "thinking_budget",
+}
+_INSTEAD = {
+    "repeat_penalty": "repetition_penalty",
+    "ebnf": "grammar",
     "speculative.n_max": "speculative.draft_n",
 }
 _OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
@@ -109,18 +117,29 @@ _ITEM = (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "ph
 _OF_THE_RESPONSE = tuple(name for name in _OF_THE_SERVICE if name not in ("metadata", "store"))
 _CACHE = ("cache_control",)
 _KEEP_THOUGHTS = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+_LIMITS = ("max_completion_tokens", "max_output_tokens")
+_OF_AN_ANSWER = (
+    "max_tokens",
+    "stop",
+    "stop_sequences",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "speculative",
+)
 _MESSAGES_REQUEST = FieldRules(
     (
         *_CACHE,
         *("metadata", "service_tier", "inference_geo", "speed", "user_profile_id", "workspace_id", "diagnostics"),
-        *("betas", "anthropic_version"),
+        *("betas", "anthropic_version", *_SWITCHED_OFF),
+        *(name for name in _OF_THE_SERVICE if name not in ("metadata", "service_tier")),
     ),
-    _only(({},), "container", "output_format")
-    | _only(([],), "mcp_servers", "stop")
-    | {"context_management": ({"edits": []}, _KEEP_THOUGHTS)},
-    instead=_INSTEAD
-    | dict.fromkeys(("max_completion_tokens", "max_output_tokens"), "max_tokens")
-    | {"response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
+    _TEXT | _only(({},), "container", "output_format") | _only(([],), "mcp_servers"),
+    _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS)},
+    _THINKING | _only("max_tokens", *_LIMITS) | {"stop": "stop_sequences"},
+    _INSTEAD | {"response_format": "output_config.format"},
 )
 
 TABLE: dict[str, FieldRules] = {
@@ -129,15 +148,17 @@ TABLE: dict[str, FieldRules] = {
         (*_OF_THE_SERVICE, *_SWITCHED_OFF),
         _TEXT | _CHAT,
         _HINTS,
-        instead=_INSTEAD | {"max_output_tokens": "max_completion_tokens"},
+        _ALSO | _THINKING,
+        _INSTEAD,
     ),
     "CompletionRequest": FieldRules(
         (*_OF_THE_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
         _TEXT | _COMPLETION,
-        _HINTS,
-        instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
+        _HINTS | _THOUGHTS | {"separate_reasoning": (), "reasoning_format": ("none",)},
+        _ALSO | {"max_completion_tokens": "max_tokens"},
+        _INSTEAD,
     ),
-    "StreamOptions": FieldRules(("include_obfuscation",), empty=(*EMPTY, False)),
+    "StreamOptions": FieldRules(("include_obfuscation",)),
     "Prediction": FieldRules(_OF_A_PROVIDER),
     "ResponseFormat": FieldRules(_OF_A_PROVIDER),
     "JsonSchemaFormat": FieldRules(_OF_A_PROVIDER),
@@ -161,33 +182,34 @@ TABLE: dict[str, FieldRules] = {
     "ToolCall": FieldRules((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
     "Tool": FieldRules(_OF_A_PROVIDER),
     "TextFormat": FieldRules(_OF_A_PROVIDER),
-    "FunctionDefinition": FieldRules(_OF_A_PROVIDER),
-    "NamedTool": FieldRules(_OF_A_PROVIDER),
-    "FunctionName": FieldRules(_OF_A_PROVIDER),
-    "Function": FieldRules((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
-    # Responses.
-    "ResponseRequest": FieldRules(  # max_tool_calls: of hosted tools, of which none is taken
-        (*_OF_THE_RESPONSE, "stream_options", "client_metadata", "max_tool_calls"),
-        _only(({},), "background_options", "image", "prompt", "access_programs")
-        | {"background": (False,), "context_management": ([],), "conversation": ("",), "moderation": ()}
-        | {"truncation": ("disabled",)},
-        instead=_INSTEAD
-        | dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
-        | {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
-        advice={
-            "background": "wait for the response, or read it as a stream, and leave background out",
-            "conversation": "go on with previous_response_id, or send the whole conversation as input",
-            "prompt": "send its text as instructions and input",
-            "context_management": "leave it out, and send a shorter conversation where one is too long",
-        },
-    ),
-    "ResponseText": FieldRules(hints=_HINTS, path="text"),
-    "ResponseTextFormat": FieldRules(_OF_A_PROVIDER),
-    "ResponseReasoning": FieldRules(
+    "FunctionDefinition": FieldRules((*_OF_A_PROVIDER, "eager_input_streaming"), also={"input_schema": "parameters"}),
+    "NamedTool": FieldRules((*_OF_A_PROVIDER, "disable_parallel_tool_use")),
+    "AllowedTools": FieldRules(_OF_A_PROVIDER),
+    "Thinking": FieldRules(("display",), hints=_only((), "clear_thinking", "keep"), path="thinking"),
+    "ReasoningOptions": FieldRules(
         only={"context": ("auto",), "mode": ("standard",)},
         hints=_only(("auto",), "summary", "generate_summary"),
         path="reasoning",
     ),
+    "FunctionName": FieldRules(_OF_A_PROVIDER),
+    "Function": FieldRules((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
+    # Responses.
+    "ResponseRequest": FieldRules(  # max_tool_calls: of hosted tools, of which none is taken
+        (*_OF_THE_RESPONSE, *_SWITCHED_OFF, "stream_options", "max_tool_calls"),
+        _TEXT
+        | _only(({},), "background_options", "image", "prompt", "access_programs")
+        | {"background": (False,), "conversation": ("",), "moderation": ()},
+        _HINTS | {"truncation": ("disabled",), "context_management": ()},
+        _THINKING | _only("max_output_tokens", "max_tokens", "max_completion_tokens"),
+        _INSTEAD | {"messages": "input", "response_format": "text.format"},
+        {
+            "background": "wait for the response, or read it as a stream, and leave background out",
+            "conversation": "go on with previous_response_id, or send the whole conversation as input",
+            "prompt": "send its text as instructions and input",
+        },
+    ),
+    "ResponseText": FieldRules(hints=_VERBOSITY, path="text"),
+    "ResponseTextFormat": FieldRules(_OF_A_PROVIDER),
     "InputMessage": FieldRules(_ITEM),
     "InputText": FieldRules(_ITEM, {"detail": ("auto",)}, advice=_NO_TEXT),
     "InputReasoning": FieldRules((*_ITEM, "encrypted_content")),
@@ -201,13 +223,15 @@ TABLE: dict[str, FieldRules] = {
         {"defer_loading": (False,), "allowed_callers": (["direct"],), "output_schema": ({},), "async": (False,)},
     ),
     "ResponseNamespace": FieldRules(_OF_A_PROVIDER),
-    "ResponseToolChoice": FieldRules(_OF_A_PROVIDER),
     # Anthropic's messages.
     "MessagesRequest": _MESSAGES_REQUEST,
-    "CountRequest": _MESSAGES_REQUEST,
+    "CountRequest": replace(  # what the answer is made by does not change the prompt
+        _MESSAGES_REQUEST,
+        ignored=(*_MESSAGES_REQUEST.ignored, *_LIMITS, *_OF_AN_ANSWER),
+        also=_THINKING,
+    ),
     "OutputConfig": FieldRules(only={"task_budget": ({},)}),
     "OutputFormat": FieldRules(),
-    "Thinking": FieldRules(("display",)),
     "TurnMessage": FieldRules(("id", *_CACHE)),
     "TextBlock": FieldRules(_CACHE, {"citations": ([],)}),
     "ThinkingBlock": FieldRules((*_CACHE, "signature")),
@@ -231,21 +255,34 @@ class Sorted(NamedTuple):
 
     used: dict[str, Any]
     hints: list[str]
-    refused: str | None  # the first one
+    refused: tuple[str, str] | None  # the first one, and why
+    sent: dict[str, str]  # the names that were sent, of fields that have others here
 
 
 def sorted_out(beside: FieldRules, given: Mapping[str, Any], used: Collection[str]) -> Sorted:
     """Sort the fields of an object. `used`: names of its model."""
-    others = [name for name in given if name not in used]
-    hints = [name for name in others if name in beside.hints and not _taken(beside, name, given[name])]
-    refused = (name for name in others if name not in beside.hints and not _taken(beside, name, given[name]))
-    return Sorted({name: value for name, value in given.items() if name in used}, hints, next(refused, None))
+    found, hints, sent, refused = dict[str, Any](), list[str](), dict[str, str](), list[tuple[str, str]]()
+    for name, value in given.items():
+        if name in used:
+            found.setdefault(name, value)
+            continue
+        other = beside.also.get(name)
+        if other is not None and ((wanted := given.get(other)) is None or _same(wanted, value)):
+            found[other], sent[other] = value, name
+        elif not _taken(beside, name, value):
+            if name in beside.hints:
+                hints.append(name)
+            else:
+                refused.append((name, why_refused(beside, name)))
+    return Sorted(found, hints, next(iter(refused), None), sent)
 
 
 def why_refused(beside: FieldRules, name: str) -> str:
     """What is wrong with a field that is refused, and what to do."""
     if name in beside.instead:
         return f"its name is {beside.instead[name]} here"
+    if name in beside.also:
+        return f"it is another name of {beside.also[name]}, which has another value: give one of them"
     if name in beside.advice:
         return f"not supported: {beside.advice[name]}"
     if name in beside.hints:
@@ -262,8 +299,13 @@ def _taken(beside: FieldRules, name: str, value: Any) -> bool:
     if name in beside.hints:
         values = (*EMPTY, *beside.hints[name])
     else:
-        values = (None, *beside.only[name]) if name in beside.only else beside.empty
+        values = (None, *beside.only[name]) if name in beside.only else EMPTY
     return any(_same(value, each) for each in values)
+
+
+def asks_for_nothing(value: Any) -> bool:
+    """Whether a value is empty."""
+    return any(_same(value, each) for each in EMPTY)
 
 
 def _same(value: Any, other: Any) -> bool:

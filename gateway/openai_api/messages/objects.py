@@ -5,15 +5,16 @@ always with the `param` at fault.
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from gateway.openai_api.messages.fields import TABLE, sorted_out, why_refused
-from specpair.http_service.hints import refused, take_hint
+from gateway.openai_api.messages.fields import TABLE, asks_for_nothing, sorted_out, why_refused
+from specpair.http_service.hints import read_as, refused, take_hint
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.messages import many_faults
 from specpair.protocol.terminal_text import one_line
@@ -33,23 +34,56 @@ class Object(BaseModel):
         if not isinstance(given, dict):
             return given
         names = [field.alias or name for name, field in cls.model_fields.items()]
-        beside = TABLE[cls.__name__]
+        beside, types = TABLE[cls.__name__], _types_of(cls)
         found = sorted_out(beside, given, names)
-        wrong = found.hints[0] if found.hints and refused() else found.refused
+        wrong = found.refused
+        if found.hints and refused():
+            wrong = found.hints[0], why_refused(beside, found.hints[0])
         if wrong is not None:
-            raise PydanticCustomError(REFUSED, "{why}", {"field": wrong, "why": why_refused(beside, wrong)})
+            raise PydanticCustomError(REFUSED, "{why}", {"field": wrong[0], "why": wrong[1]})
         for name in found.hints:
             take_hint(f"{beside.path}.{name}" if beside.path else name)
-        return found.used
+        for name, sent in found.sent.items():
+            read_as(sent, name)
+        return {
+            name: _whole(value) if int in types[name] else value
+            for name, value in found.used.items()
+            if not asks_for_nothing(value) or {Any, ..., type(value)} & types[name]
+        }
 
 
-def check_type(given: Any, wanted: str, instead: str) -> Any:
+@lru_cache
+def _types_of(cls: type[Object]) -> dict[str, set[Any]]:
+    """The types that the fields of an object, and items of lists there, may have; an ellipsis: empty ones, too."""
+
+    def types(annotation: Any) -> set[Any]:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is Literal:
+            return {*map(type, arguments)}
+        return {origin or annotation}.union(*map(types, arguments)) if origin is not dict else {dict}
+
+    found: dict[str, set[Any]] = {}
+    for name, field in cls.model_fields.items():
+        own = any(isinstance(each, BeforeValidator) for each in field.metadata)  # it reads values of its own
+        found[field.alias or name] = types(field.annotation) | ({...} if own or field.is_required() else set())
+    return found
+
+
+def _whole(value: Any) -> Any:
+    """The value with whole numbers that were written as 16.0 as such. JSON has one type of numbers."""
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    exact = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if exact else value
+
+
+def check_type(given: Any, wanted: Sequence[str], instead: str) -> Any:
     """Return the tool `given`. Raises an error for another type of tool, which its provider would run.
 
     `instead`: what to do.
     """
     kind = given.get("type") if isinstance(given, dict) else None
-    if isinstance(kind, str) and kind != wanted:
+    if isinstance(kind, str) and kind not in wanted:
         why = f"tools of the type {one_line(kind[:_LONGEST_TYPE])} are not run here: {instead}"
         raise PydanticCustomError(REFUSED, "{why}", {"field": "type", "why": why})
     return given

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
 from gateway.openai_api.messages.conversation import Content, joined
 from gateway.openai_api.messages.objects import Object
+from specpair.http_service.hints import take_hint
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.speculation.sampling import gumbel
@@ -132,7 +133,26 @@ class Speculative(Object):
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
 LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
-Stops = Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)]
+StopList = Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)]
+
+
+def _without_empty(given: Any) -> Any:
+    """Stop strings without empty ones, which end no text."""
+    if isinstance(given, list):
+        return [each for each in given if each not in ("", None)]
+    return None if given == "" else given
+
+
+Stops = Annotated[LongestStop | StopList | None, BeforeValidator(_without_empty)]
+NO_LIMIT = -1
+Limit = Annotated[int, Field(ge=1)] | Literal[-1]  # as many tokens as the context holds
+
+
+def limited(tokens: int | None) -> int | None:
+    """The most tokens of a text; None: as many as the context holds."""
+    return None if tokens == NO_LIMIT else tokens
+
+
 ModelName = Annotated[
     str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
 ]
@@ -168,8 +188,18 @@ _Ids = Annotated[list[int], Field(fail_fast=True)]
 _OTHERWISE = ("strategy", "threshold", "explain", "logprobs")  # not offered, or in another form
 _OPTIONS = tuple(name for name in options_of(TextSpec) if name not in _OTHERWISE)
 _HERE: dict[str, dict[str, Any]] = {
-    "max_tokens": {"usually": "16 for a text; for an answer, as many as the context holds"},
+    "max_tokens": {
+        "words": "maximum number of tokens to generate; -1: as many as the context holds",
+        "usually": "16 for a text; for an answer, -1",
+        "json": lambda: Limit,
+        "ge": None,
+    },
     "temperature": {"usually": "1"},
+    "top_p": {
+        "words": "draw from the fewest most likely tokens whose probabilities add up to this; 1: all; 0: greedy",
+        "gt": None,
+        "ge": 0.0,
+    },
     "top_k": {"words": "keep this many of the most likely tokens; 0 and -1 keep all", "ge": -1},
     "seed": {
         "words": "determines all random choices; any integer",
@@ -208,7 +238,7 @@ class GenerationRequest(_WithOptions):
     model: ModelName = None
     n: int | None = Field(None, ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")
     best_of: int | None = Field(None, description="Only 1, or the value of `n`.")
-    stop: LongestStop | Stops | None = Field(None, description="The text ends before the first of these strings.")
+    stop: Stops = Field(None, description="The text ends before the first of these strings.")
     ignore_eos: bool | None = Field(None, description="Whether the model never ends a text.")
     prediction: Prediction | None = Field(None, description="What the text may be: draft tokens are taken from it.")
     speculative: Drafting = None
@@ -222,7 +252,7 @@ class GenerationRequest(_WithOptions):
     )
     structured_outputs: StructuredOutputs | None = Field(None, description="What the text keeps to, as vLLM names it.")
     stream: Streams = None
-    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    stream_options: StreamOptions | None = Field(None, description="Has an effect with `stream` only.")
 
     @model_validator(mode="after")
     def _one_grammar(self) -> "GenerationRequest":
@@ -251,7 +281,7 @@ class GenerationRequest(_WithOptions):
     @model_validator(mode="after")
     def _streamed(self) -> "GenerationRequest":
         if self.include_usage and not self.stream:
-            raise ValueError("stream_options: only with stream")
+            take_hint("stream_options", "only with stream")
         if self.best_of not in (None, 1, self.choices):
             raise ValueError("best_of: not supported: leave it out, or send the value of n")
         if self.min_tokens and self.limit is not None and self.min_tokens > self.limit:
@@ -307,6 +337,8 @@ class GenerationRequest(_WithOptions):
             {"temperature": 1.0} | given | {**keeps} | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
         )
         given["top_k"] = max(0, given.get("top_k", 0))
+        if given.get("top_p") == 0:
+            given |= {"temperature": 0.0, "top_p": 1.0}
         given["explain"] = self.token_details == "decisions"
         if self.ignore_eos:
             given["min_tokens"] = MOST_MIN_TOKENS

@@ -1,16 +1,25 @@
 """The requests of OpenAI's endpoints, as far as they are supported (`fields` says what happens to others), and how
 requests of other APIs are read as chats."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from gateway.openai_api.messages.conversation import MOST_TOOLS, ChatMessage, NamedTool, Tool, ToolChoice, complaint
+from gateway.openai_api.messages.conversation import (
+    AllowedTools,
+    ChatMessage,
+    NamedTool,
+    Tool,
+    ToolChoice,
+    Tools,
+    complaint,
+)
 from gateway.openai_api.messages.objects import TOO_DEEP, read_request, reported
-from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
+from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Limit, Logprobs, _Ids, limited
+from gateway.openai_api.messages.thinking import ThinkingFields
 from specpair.http_service.hints import rename_hints
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 
@@ -42,7 +51,7 @@ class CompletionRequest(GenerationRequest):
     @property
     def limit(self) -> int | None:
         # OpenAI's default.
-        return 16 if self.max_tokens is None else self.max_tokens
+        return 16 if self.max_tokens is None else limited(self.max_tokens)
 
     @property
     def top_logprobs_wanted(self) -> int | None:
@@ -63,36 +72,28 @@ class CompletionRequest(GenerationRequest):
         return prompts
 
 
-class ChatRequest(GenerationRequest):
+class ChatRequest(GenerationRequest, ThinkingFields):
     """The assistant's answer to a conversation."""
 
     messages: list[ChatMessage] = Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
-    max_completion_tokens: int | None = Field(
-        None, ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same."
+    max_completion_tokens: Limit | None = Field(
+        None, description="The newer name of `max_tokens`; if both are given, they must be the same."
     )
     logprobs: bool | None = Field(None, description="Whether log probabilities are reported.")
     top_logprobs: Logprobs | None = Field(None, description="How many of the likeliest tokens to report, with it.")
-    reasoning_effort: str | None = Field(
-        None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
-    )
-    thinking_budget: int | None = Field(
-        None, ge=0, description="A variable of the chat template: tokens of thoughts, where it has such a one."
-    )
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables of the chat template.")
-
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = Field(
+    tools: Tools | None = Field(
         None, description="The tools that the model sees, and the answer may call, unless `tool_choice` is none."
     )
     tool_choice: ToolChoice | None = Field(
         None,
         description="auto: calls may come; none: none comes; required: a call must come; or the tool that must be "
-        "called. Default: auto.",
+        "called, or those that may. Default: auto.",
     )
     parallel_tool_calls: bool | None = Field(
         None, description="Whether several calls may come. False: the answer ends behind the first one."
     )
-    reasoning_format: Literal["auto", "deepseek", "none"] | None = Field(
-        None, description="none: thoughts stay in the content, as llama-server names it. Default: auto."
+    reasoning_format: Literal["auto", "deepseek", "parsed", "hidden", "none", "raw"] | None = Field(
+        None, description="none or raw: thoughts stay in the content; hidden: they are left out. Default: auto."
     )
     separate_reasoning: bool | None = Field(None, description="False: thoughts stay in the content (SGLang's name).")
 
@@ -125,12 +126,17 @@ class ChatRequest(GenerationRequest):
     @property
     def callable_tools(self) -> list[Tool]:
         """The tools that the answer may call."""
-        return [] if self.tool_choice == "none" else list(self.tools or [])
+        tools = [] if self.tool_choice == "none" else list(self.tools or [])
+        if not isinstance(self.tool_choice, AllowedTools):
+            return tools
+        allowed = {*self.tool_choice.names}
+        return [tool for tool in tools if tool.function.name in allowed]
 
     @property
     def must_call(self) -> bool:
         """Whether a call must come."""
-        return self.tool_choice == "required" or self.named_tool is not None
+        required = isinstance(self.tool_choice, AllowedTools) and self.tool_choice.mode == "required"
+        return required or self.tool_choice == "required" or self.named_tool is not None
 
     @property
     def named_tool(self) -> str | None:
@@ -140,32 +146,25 @@ class ChatRequest(GenerationRequest):
     @property
     def thoughts_apart(self) -> bool:
         """Whether thoughts are told apart from the content."""
-        return self.reasoning_format != "none" and self.separate_reasoning is not False
+        return self.reasoning_format not in ("none", "raw") and self.separate_reasoning is not False
 
-    def template_variables(self, template: str) -> dict[str, Any]:
-        """Further variables for the chat template. Raises InvalidRequest for one that the template does not know."""
-        variables = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None and "reasoning_effort" in template:
-            variables.setdefault("reasoning_effort", self.reasoning_effort)
-        elif self.reasoning_effort not in (None, "", "none"):
-            raise InvalidRequest(
-                "reasoning_effort: the chat template of this model does not know it, leave it out",
-                param="reasoning_effort",
-            )
-        if self.thinking_budget is not None:
-            if "thinking_budget" not in template:
-                raise InvalidRequest(
-                    "thinking_budget: the chat template of this model does not know it, leave it out",
-                    param="thinking_budget",
-                )
-            variables.setdefault("thinking_budget", self.thinking_budget)
+    @property
+    def shows_thoughts(self) -> bool:
+        return super().shows_thoughts and self.reasoning_format != "hidden"
+
+    def template_variables(self, known: Collection[str]) -> dict[str, Any]:
+        """Further variables for the chat template. `known`: those that it has. Others are hints.
+
+        Raises InvalidRequest for a hint with `--strict`.
+        """
+        variables = self.thinking_variables(known)
         if self.tools:  # with the choice none, too: the prompt begins like that of other turns, and the KV cache has it
             variables["tools"] = [tool.for_template() for tool in self.tools]
         return variables
 
     @property
     def limit(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        return limited(self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens)
 
     @property
     def top_logprobs_wanted(self) -> int | None:

@@ -16,6 +16,7 @@ from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest, chat_of, given, translated
+from gateway.openai_api.messages.thinking import thinking_of
 from gateway.openai_api.responses import requests
 from gateway.openai_api.responses.items import Find, messages_of
 from gateway.openai_api.responses.replies import OutputItem, ResponseDeleted, ResponseObject
@@ -29,7 +30,6 @@ from specpair.protocol.errors import InvalidRequest, UnknownResponse
 _NAMES = {
     "messages": "input",
     "response_format": "text.format",
-    "reasoning_effort": "reasoning.effort",
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
 }
@@ -55,20 +55,13 @@ def asked_of(request: ResponseRequest, find: Find) -> ResponseChat:
         "model": request.model,
         "messages": messages,
         "max_completion_tokens": request.max_output_tokens,
-        "reasoning_effort": None if request.reasoning is None else request.reasoning.effort,
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
         "logprobs": request.logprobs,
         "top_logprobs": request.top_logprobs,
         "tools": [{"type": each.tool.type, "function": _function(each)} for each in request.functions()],
         "parallel_tool_calls": request.parallel_tool_calls,
-    }
-    if isinstance(request.tool_choice, str):
-        body["tool_choice"] = request.tool_choice
-    elif request.tool_choice is not None:
-        body["tool_choice"] = {
-            "type": request.tool_choice.type,
-            "function": {"name": request.tool_choice.name},
-        }
+        "tool_choice": request.tool_choice,
+    } | thinking_of(request)
     return ResponseChat(request, chat_of(given(request, requests.TEXT_FIELDS) | body, names_of(request, names)), names)
 
 

@@ -3,23 +3,40 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, TextFormat, hosted_text
+from gateway.openai_api.messages.conversation import Arguments, TextFormat, ToolChoice, text_part
+from gateway.openai_api.messages.hosted import hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
-from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
+from gateway.openai_api.messages.options import (
+    Drafting,
+    FormatType,
+    JsonSchemaFormat,
+    Limit,
+    ModelName,
+    Streams,
+    text_fields,
+)
+from gateway.openai_api.messages.thinking import ThinkingFields
 from gateway.openai_api.tools.free_text import TEXT_ARGUMENT
 
 
 class InputText(Object):
     """A part of text."""
 
-    type: Literal["input_text", "output_text", "text"] = Field(description="Only text.")
-    text: str = Field(description="The text.")
+    type: Literal["input_text", "output_text", "text", "refusal"] = Field("input_text", description="Only text.")
+    text: str = Field(description="The text; of a refusal, `refusal`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_programs(cls, given: Any) -> Any:
+        return text_part(given)
 
 
 Text = Annotated[
-    str | Annotated[list[InputText], Field(fail_fast=True)], Field(description="A string, or parts of text.")
+    str | Annotated[list[InputText], Field(fail_fast=True)],
+    BeforeValidator(lambda given: "" if given is None else given),
+    Field(description="A string, or parts of text. Null is empty."),
 ]
 
 
@@ -219,29 +236,23 @@ class ResponseText(Object):
     format: ResponseTextFormat | None = Field(None, description="What the text is. Default: a free text.")
 
 
-class ResponseReasoning(Object):
-    """How much the model thinks."""
-
-    effort: str | None = Field(
-        None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
-    )
-
-
 class _OfTheCaller(Object):
     """Base of the functions that the caller's program runs."""
 
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("type") == "custom":
-            return given
-        return check_type(given, "function", "leave it out, or give a function that your program runs")
+        if isinstance(given, dict) and isinstance(
+            inner := given.get("function", given.get("custom")), dict
+        ):  # as in chats
+            given = {name: each for name, each in given.items() if name not in ("function", "custom")} | inner
+        return check_type(given, ("function", "custom"), "leave it out, or give a function that your program runs")
 
 
 class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
-    type: Literal["function", "custom"] = Field(description="custom: it takes a free text in place of arguments.")
+    type: Literal["function", "custom"] = Field("function", description="custom: it takes a free text.")
     name: str = Field(description="Its name.")
     description: str | None = Field(None, description="What it does.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
@@ -274,13 +285,6 @@ def _tool_tag(given: Any) -> str:
     return "[namespace]" if found == "namespace" else "[function]"
 
 
-class ResponseToolChoice(_OfTheCaller):
-    """The tool that must be called."""
-
-    type: Literal["function", "custom"] = Field(description="What it is.")
-    name: str = Field(description="Its name.")
-
-
 _Tool = Annotated[
     Annotated[ResponseTool, Tag("[function]")] | Annotated[ResponseNamespace, Tag("[namespace]")],
     Discriminator(_tool_tag),
@@ -288,12 +292,12 @@ _Tool = Annotated[
 
 if TYPE_CHECKING:
 
-    class _WithOptions(Object):
+    class _WithOptions(ThinkingFields):
         temperature: float | None = None
         top_p: float | None = None
 
 else:
-    _WithOptions = create_model("_WithOptions", __base__=Object, **TEXT_FIELDS)
+    _WithOptions = create_model("_WithOptions", __base__=ThinkingFields, **TEXT_FIELDS)
 
 
 class ResponseRequest(_WithOptions):
@@ -307,17 +311,14 @@ class ResponseRequest(_WithOptions):
     previous_response_id: str | None = Field(
         None, description="The response that the conversation goes on from, without its instructions."
     )
-    max_output_tokens: int | None = Field(
-        None, ge=1, description="The most tokens of the answer. Default: as many as the context holds."
+    max_output_tokens: Limit | None = Field(
+        None, description="The most tokens of the answer. Default: -1, as many as the context holds."
     )
     store: bool | None = Field(None, description="Whether the response is kept for a while. Default: true.")
     stream: Streams = None
     text: ResponseText | None = Field(None, description="How the text is written.")
-    reasoning: ResponseReasoning | None = Field(None, description="How much the model thinks.")
     tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = Field(None, description="Tools that may be called.")
-    tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = Field(
-        None, description="Whether tools are called, or which one. Default: auto."
-    )
+    tool_choice: ToolChoice | None = Field(None, description="Whether tools are called, or which one. Default: auto.")
     parallel_tool_calls: bool | None = Field(None, description="Whether several may be called at once.")
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
         None, description="Report log probabilities, and so many of the likeliest tokens."

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.openai_api.blocks import CALLS, Block, BlockStep, BlockWriter
 from gateway.openai_api.generation import TextGeneration
 from gateway.openai_api.messages.conversation import ChatMessage
+from gateway.openai_api.messages.options import limited
 from gateway.openai_api.messages.replies import TokenUsage
 from gateway.openai_api.responses import replies
 from gateway.openai_api.responses.replies import EVENTS, OutputText, OutputThoughts, ResponseObject, ResponseStatus
@@ -193,7 +194,7 @@ def _of_request(request: ResponseRequest) -> dict[str, Any]:
     choice = request.tool_choice
     return {
         "instructions": request.instructions,
-        "max_output_tokens": request.max_output_tokens,
+        "max_output_tokens": limited(request.max_output_tokens),
         "metadata": request.metadata or {},
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": request.previous_response_id,
@@ -201,7 +202,7 @@ def _of_request(request: ResponseRequest) -> dict[str, Any]:
         "store": request.store is not False,
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": text if text.get("format") else text | {"format": {"type": "text"}},
-        "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.model_dump(),
+        "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.flat(),
         "tools": [_tool_report(tool) for tool in request.tools or ()],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,

@@ -12,10 +12,11 @@ from openai.types.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
-from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.objects import Object, read_request
 from gateway.openai_api.messages.options import GenerationRequest
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
+from gateway.openai_api.messages.thinking import ThinkingFields
 from gateway.openai_api.responses.requests import ResponseRequest
 from specpair.protocol.errors import InvalidRequest
 
@@ -31,7 +32,8 @@ def _kinds(base: type[Object]) -> Iterator[type[Object]]:
         yield from _kinds(each)
 
 
-KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_" and each is not GenerationRequest}
+BASES = (GenerationRequest, ThinkingFields)
+KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_" and each not in BASES}
 
 
 def _chat(**given: Any) -> ChatRequest:
@@ -141,6 +143,8 @@ def test_arguments_of_calls_stay_as_they_were_sent(arguments: Any) -> None:
         {"tools": [TOOL], "tool_choice": "none"},
         {"tools": [TOOL], "response_format": {"type": "json_object"}},
         {"functions": [], "function_call": "none"},
+        {"tools": None, "tool_choice": {"type": "auto"}, "modalities": ["text"], "service_tier": "flex"},
+        {"frequency_penalty": 0.0, "presence_penalty": None, "response_format": {"type": "text"}},
         {"stream_options": {"include_usage": False}},
         {"stream_options": {}},
         {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False, "anything": False}},
@@ -165,35 +169,40 @@ def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [TOOL, TOOL | {"function": {"name": "f", "description": "other"}}]}, "tools"),
         ({"tools": [TOOL | {"x": 1}]}, "tools.0.x"),
         ({"tools": [{"type": "function", "function": {"name": "<|im_end|>"}}]}, "tools.0.function.name"),
         ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools.0.custom"),
         ({"tools": [TOOL], "regex": "a"}, "regex"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": "any", "tools": [TOOL]}, "tool_choice"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": "g"}]}}, "tool_choice"),
+        ({"max_tokens": 5, "n_predict": 6}, "n_predict"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
+        ({"do_sample": False}, "do_sample"),
+        ({"repeat_penalty": 1.1}, "repeat_penalty"),
+        ({"plugins": [{"id": "web"}]}, "plugins"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"reasoning_format": "x"}, "reasoning_format"),
-        ({"reasoning": {"max_tokens": 100}}, "reasoning"),
-        ({"thinking_budget_tokens": 100}, "thinking_budget_tokens"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "x": 1}}},
             "response_format.json_schema.x",
         ),
         ({"structured_outputs": {"json_object": True, "structural_tag": "x"}}, "structured_outputs.structural_tag"),
-        ({"guided_json": {"type": "null"}}, "guided_json"),
         ({"moderation": {"model": "m"}}, "moderation"),
-        ({"enable_thinking": False}, "enable_thinking"),
         ({"temperatur": 1}, "temperatur"),
         ({"top_logprobs": 1}, "top_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"anything": True}}, "stream_options.anything"),
         ({"prediction": {"type": "content", "content": "x", "weight": 2}}, "prediction.weight"),
         ({"messages": [USER | {"images": ["aGk="]}]}, "messages.0.images"),
         ({"messages": [USER | {"prefix": True}]}, "messages.0.prefix"),
-        ({"messages": [USER, {"role": "assistant", "content": None, "refusal": "No."}]}, "messages.1.refusal"),
-        ({"messages": [{"role": "user", "content": None}]}, "messages.0"),
+        ({"messages": [USER, {"role": "assistant", "content": "A", "refusal": "No."}]}, "messages.1.refusal"),
+        ({"messages": [{"role": "user"}]}, "messages.0"),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "language": "de"}]}]},
             "messages.0.content.0.language",
@@ -216,21 +225,122 @@ def test_templates_get_all_that_they_ask_of_a_tool() -> None:
     empty = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
     given = {"name": "g", "description": "Does", "parameters": {"type": "object"}}
     tools = [{"type": "function", "function": each} for each in ({"name": "f", "strict": True}, given)]
-    shown = _chat(tools=tools).template_variables("")["tools"]
+    shown = _chat(tools=tools).template_variables(())["tools"]
     assert shown == [{"type": "function", "function": each} for each in (empty, given)]
 
 
-def test_a_budget_of_thoughts_is_a_variable_of_the_template() -> None:
-    assert _chat(thinking_budget=64).template_variables("{{ thinking_budget }}") == {"thinking_budget": 64}
-    with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
-        _chat(thinking_budget=64).template_variables("{{ messages }}")
+OPTIONAL = ("response_format", "prediction", "logit_bias", "tools", "reasoning", "stream_options", "max_tokens")
+HIGH, LOW = {"reasoning_effort": "high"}, {"reasoning_effort": "low"}
+OFF, ON = {"enable_thinking": False}, {"enable_thinking": True}
 
 
-def test_reasoning_effort_is_a_variable_of_the_template() -> None:
-    knows, knows_not = "{{ reasoning_effort | default('medium') }}", "{{ messages }}"
-    assert _chat(reasoning_effort="high").template_variables(knows) == {"reasoning_effort": "high"}
-    assert _chat(reasoning_effort="none").template_variables(knows_not) == {}
-    both = _chat(reasoning_effort="high", chat_template_kwargs={"reasoning_effort": "low"})
-    assert both.template_variables(knows) == {"reasoning_effort": "low"}
-    with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
-        _chat(reasoning_effort="high").template_variables(knows_not)
+@pytest.mark.parametrize(
+    ("asked", "known", "variables"),
+    [
+        ({"thinking_budget": 64}, "thinking_budget", {"thinking_budget": 64}),
+        ({"thinking_budget": -1}, "thinking_budget", {}),
+        (HIGH, "reasoning_effort", HIGH),
+        (HIGH | {"chat_template_kwargs": LOW}, "reasoning_effort", LOW),
+        (HIGH, "enable_thinking", {}),
+        ({"reasoning": {"effort": "high"}}, "reasoning_effort", HIGH),
+        ({"think": "high"}, "thinking_effort", {"thinking_effort": "high"}),
+        *((off, "enable_thinking", OFF) for off in (OFF, {"thinking": {"type": "disabled"}}, {"think": False})),
+        *((off, "thinking", {"thinking": False}) for off in (OFF, {"chat_template_kwargs": OFF}, {"think": False})),
+        ({"reasoning": {"effort": "none"}}, "enable_thinking", OFF),
+        ({"reasoning": {"enabled": False}}, "enable_thinking", OFF),
+        ({"reasoning_effort": "none"}, "thinking", {"thinking": False}),
+        ({"thinking": {"type": "disabled"}}, "thinking_budget", {"thinking_budget": 0}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9.0}}, "thinking_budget", {"thinking_budget": 9}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "enable_thinking", ON),
+        ({"reasoning_budget": 0}, "enable_thinking", OFF),
+        ({"reasoning": {"max_tokens": 64}}, "thinking_budget", {"thinking_budget": 64}),
+        ({"thinking": {"type": "adaptive"}}, "enable_thinking", {}),
+        ({"chat_template_kwargs": {"x": 1}}, "x", {"x": 1}),
+    ],
+)
+def test_thoughts_are_controlled_in_the_spellings_of_providers(asked: Json, known: str, variables: Json) -> None:
+    assert _chat(**asked).template_variables((known,)) == variables
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "value"),
+    [
+        *(({name: 16.0}, "limit", 16) for name in ("max_tokens", "max_completion_tokens", "n_predict", "num_predict")),
+        *(({name: -1}, "limit", None) for name in ("max_tokens", "max_completion_tokens", "max_new_tokens")),
+        ({"max_tokens": 5, "n_predict": 5.0}, "limit", 5),
+        ({"n": 2.0}, "choices", 2),
+        ({"seed": 5.0}, "seed", 5),
+        ({"random_seed": 5}, "seed", 5),
+        ({"logprobs": True, "top_logprobs": 3.0}, "top_logprobs_wanted", 3),
+        ({"speculative": {"draft_n": 4.0}}, "speculative.draft_n", 4),
+        ({"stop": ""}, "stops", []),
+        ({"stop": ["", "a", ""]}, "stops", ["a"]),
+        ({"stop_sequences": ["a"]}, "stops", ["a"]),
+        ({"guided_regex": "[0-9]"}, "regex", "[0-9]"),
+        *((dict.fromkeys(OPTIONAL, empty), "bias", {}) for empty in EMPTY),
+        ({"anything": False, "more": [], "n": None}, "choices", 1),
+    ],
+)
+def test_numbers_limits_and_empty_values_are_read_as_programs_send_them(asked: Json, name: str, value: Any) -> None:
+    found: Any = _chat(**asked)
+    for each in name.split("."):
+        found = getattr(found, each)
+    assert found == value and type(found) is type(value)
+
+
+def test_a_nucleus_of_nothing_is_greedy() -> None:
+    (spec,) = _chat(top_p=0.0, temperature=0.7).specs()
+    assert (spec.temperature, spec.top_p) == (0.0, 1.0)
+
+
+NAMED = [
+    {"type": "function", "function": {"name": "f"}},
+    {"type": "function", "name": "f"},
+    {"type": "tool", "name": "f"},
+]
+
+
+@pytest.mark.parametrize(
+    ("choice", "callable_tools", "must_call"),
+    [
+        *((choice, "fg", False) for choice in ("auto", {"type": "auto"}, {}, None)),
+        *((choice, "", False) for choice in ("none", {"type": "none"})),
+        *((choice, "fg", True) for choice in ("any", "required", {"type": "any"}, {"type": "required"}, *NAMED)),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]}, "g", False),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": NAMED[:1]}}, "f", True),
+    ],
+)
+def test_choices_of_tools_are_read_as_programs_send_them(choice: Any, callable_tools: str, must_call: bool) -> None:
+    chat = _chat(tools=[TOOL, {"name": "g"}, TOOL], tool_choice=choice)
+    assert [tool.function.name for tool in chat.callable_tools] == [*callable_tools] and chat.must_call == must_call
+    assert [tool["function"]["name"] for tool in chat.template_variables(())["tools"]] == ["f", "g"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "name": "f", "description": "D", "parameters": {"type": "object"}, "strict": True},
+        {"name": "f", "description": "D", "input_schema": {"type": "object"}},
+        {"function": {"name": "f", "description": "D", "parameters": {"type": "object"}}},
+    ],
+)
+def test_tools_are_read_as_programs_send_them(tool: Json) -> None:
+    shown = {"name": "f", "description": "D", "parameters": {"type": "object"}}
+    assert _chat(tools=[tool]).template_variables(())["tools"] == [{"type": "function", "function": shown}]
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"role": "user", "content": None}, ""),
+        ({"role": "tool", "tool_call_id": "1", "content": None}, ""),
+        ({"role": "assistant", "content": None, "refusal": "No."}, "No."),
+        ({"role": "user", "content": ["a", {"text": "b"}]}, "ab"),
+        *(({"role": "user", "content": [{"type": f"{of}put_text", "text": "a"}]}, "a") for of in ("in", "out")),
+        ({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+    ],
+)
+def test_contents_are_read_as_programs_send_them(message: Json, content: str) -> None:
+    said = _said(**message)["content"]
+    parts = [{"type": "text", "text": each} for each in content] if isinstance(message["content"], list) else []
+    assert said == content or said in (parts, [{"type": "text", "text": content}])

@@ -8,11 +8,12 @@ import httpx
 import pytest
 
 from specpair.http_service import hints
-from tests.gateway.openai_api.parrot import Parrot, end_of, parrot_alone, parrots
+from tests.gateway.openai_api.parrot import LOOK, TOOLS, Parrot, end_of, parrot_alone, parrots
 
 Json = dict[str, Any]
 USER = {"role": "user", "content": "Hi"}
 CHAT: Json = {"messages": [USER], "max_tokens": 4}
+TEXT: Json = {"prompt": "Hi", "max_tokens": 4}
 RESPONSE: Json = {"input": "Hi", "max_output_tokens": 16}
 NAME = "x-specpair-ignored"
 
@@ -34,21 +35,79 @@ def ignored(http: httpx.Client, path: str, body: Json) -> str:
     return found[0]
 
 
+CHATS, RESPONSES, MESSAGES, COUNTS = "chat/completions", "responses", "messages", "messages/count_tokens"
+OFF, ON = {"type": "disabled"}, {"type": "enabled", "budget_tokens": 1024}
+WHOLE = {"max_tokens": 4.0, "n": 1.0, "seed": 5.0, "top_k": 40.0, "logprobs": True, "top_logprobs": 2.0}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "names"),
     [
-        ("chat/completions", CHAT | {"verbosity": "low"}, "verbosity"),
-        ("chat/completions", CHAT | {"verbosity": None, "user": "u", "keep_alive": "5m"}, ""),
-        ("completions", {"prompt": "Hi", "max_tokens": 4, "verbosity": "low"}, "verbosity"),
-        (
-            "responses",
-            RESPONSE | {"text": {"verbosity": "low"}, "reasoning": {"summary": "detailed"}},
-            "text.verbosity, reasoning.summary",
-        ),
+        *((path, body | {"verbosity": "low"}, "verbosity") for path, body in ((CHATS, CHAT), ("completions", TEXT))),
+        (CHATS, CHAT | {"verbosity": None, "user": "u", "keep_alive": "5m", "anything": False}, ""),
+        (CHATS, CHAT | WHOLE | {"stop": "", "top_p": 0, "tools": [], "response_format": {}, "tool_choice": "auto"}, ""),
+        (CHATS, CHAT | {"reasoning_effort": "low"}, "reasoning_effort"),
+        (CHATS, CHAT | {"reasoning": {"effort": "none", "summary": "auto"}}, "reasoning.effort"),
+        (CHATS, CHAT | {"enable_thinking": False}, "enable_thinking"),
+        (CHATS, CHAT | {"think": False}, "think"),
+        (CHATS, CHAT | {"thinking": ON}, "thinking, thinking.budget_tokens"),
+        (CHATS, CHAT | {"thinking_budget_tokens": 64, "usage": {"include": True}}, "thinking_budget_tokens, usage"),
+        (CHATS, CHAT | {"chat_template_kwargs": {"think": True, "other": 1}}, "chat_template_kwargs.other"),
+        (CHATS, CHAT | {"include_reasoning": False, "max_tokens": 4, "max_completion_tokens": 4}, ""),
+        ("completions", TEXT | {"thinking": OFF, "reasoning_effort": "low"}, "thinking, reasoning_effort"),
+        (RESPONSES, RESPONSE | {"text": {"verbosity": "low"}}, "text.verbosity"),
+        (RESPONSES, RESPONSE | {"reasoning": {"effort": "low", "summary": "detailed"}}, "reasoning"),
+        (RESPONSES, RESPONSE | {"truncation": "auto", "enable_thinking": False}, "truncation, enable_thinking"),
+        (RESPONSES, {"input": "Hi", "max_output_tokens": 16.0, "top_p": 0.0, "stream_options": {}}, ""),
+        *((path, CHAT | {"thinking": OFF}, "thinking") for path in (MESSAGES, COUNTS)),
+        (MESSAGES, CHAT | {"output_config": {"effort": "low"}}, "output_config.effort"),
+        (MESSAGES, CHAT | {"output_config": {"effort": "high"}, "stop_sequences": [""], "tool_choice": "auto"}, ""),
+        (MESSAGES, CHAT | {"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "context_management"),
     ],
 )
 def test_hints_are_named_in_the_reply(http: httpx.Client, path: str, body: Json, names: str) -> None:
-    assert ignored(http, path, body) == names
+    found = ignored(http, path, body).split(", ")
+    assert sorted(found) == sorted(names.split(", ")) or (names == "reasoning" and all(map(names.__le__, found)))
+
+
+def test_options_of_a_stream_without_one_are_named(http: httpx.Client) -> None:
+    reply = http.post("/v1/chat/completions", json=CHAT | {"stream_options": {"include_usage": True}})
+    assert (reply.status_code, reply.headers[NAME]) == (200, "stream_options")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHATS, CHAT), ("completions", TEXT), (RESPONSES, RESPONSE), (MESSAGES, CHAT)]
+)
+def test_minus_one_is_no_limit(http: httpx.Client, path: str, body: Json) -> None:
+    body = {name: -1 if name.startswith("max") else value for name, value in body.items()}
+    reply = http.post(f"/v1/{path}", json=body | {"temperature": 0})
+    assert reply.status_code == 200, reply.text
+
+
+def test_thoughts_that_are_not_wanted_are_left_out(http: httpx.Client) -> None:
+    said = {"messages": [{"role": "user", "content": "<think>\nWhy?\n</think>\n\nWell."}], "max_tokens": 64}
+    for wanted in ({}, {"include_reasoning": False}, {"reasoning": {"exclude": True}}, {"reasoning_format": "hidden"}):
+        message = http.post("/v1/chat/completions", json=said | wanted).json()["choices"][0]["message"]
+        assert message["content"] == "Well." and ("reasoning_content" in message) == (not wanted)
+        blocks = http.post("/v1/messages", json=said | ({} if "reasoning_format" in wanted else wanted)).json()[
+            "content"
+        ]
+        assert [block["type"] for block in blocks][-1] == "text"
+
+
+@pytest.mark.parametrize(("name", "called"), [("look", True), ("add", False)])
+def test_only_allowed_tools_are_called(http: httpx.Client, name: str, called: bool) -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": name}]}
+    asked = {"messages": [{"role": "user", "content": LOOK}], "tools": TOOLS, "max_tokens": 99}
+    message = http.post("/v1/chat/completions", json=asked | {"tool_choice": choice}).json()["choices"][0]["message"]
+    assert bool(message.get("tool_calls")) == called
+
+
+def test_hundreds_of_tools_are_taken() -> None:
+    tools = [{"name": f"tool_{at}", "parameters": {"type": "object"}} for at in range(600)]
+    with parrot_alone(Parrot(context=200_000), max_body_bytes=2**20) as url:
+        reply = httpx.post(f"{url}/v1/chat/completions", json=CHAT | {"tools": tools}, timeout=60)
+    assert reply.status_code == 200, reply.text
 
 
 def test_hints_of_a_long_body_are_named() -> None:

@@ -143,11 +143,10 @@ def test_logprobs(client: openai.OpenAI, given: Any, likeliest: int) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
         ({"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"max_tokens": 4}, "max_tokens"),
+        ({"max_tokens": 4, "max_output_tokens": 16}, "max_tokens"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"temperature": -1}, "temperature"),
         ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
         ({"text": {"format": {"type": "json_schema", "schema": {"type": "nope"}}}}, "text.format.schema"),
@@ -275,7 +274,7 @@ def test_a_limit_cuts_a_call(parrot: openai.OpenAI, stream: bool) -> None:
 @pytest.mark.parametrize(
     ("given", "parameter"),
     [
-        ({"tools": [*TOOLS, TOOLS[0]]}, "tools"),
+        ({"tools": [*TOOLS, TOOLS[0] | {"description": "Another"}]}, "tools"),
         ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name"),
         ({"tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}, "text.format.schema"),
