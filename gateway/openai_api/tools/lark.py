@@ -115,7 +115,7 @@ def _is_special(terminal: str, ruled: Mapping[str, str]) -> bool:
 
 
 def _rewritten(statement: str, ruled: Mapping[str, str] | None) -> str:
-    """A statement of the texts in JSON strings. `ruled`: new names of terminals; None: it is of a terminal itself."""
+    """A statement of the texts in JSON strings. `ruled`: new names of terminals; None: it says what is ignored."""
 
     def piece(found: re.Match[str]) -> str:
         if found["name"]:
@@ -128,7 +128,11 @@ def _rewritten(statement: str, ruled: Mapping[str, str] | None) -> str:
         if found["nested"]:
             raise ValueError(f"{found[0][:40]!r}")
         branches, flags = _branches(found["regex"][1:-1], "s" in found["flags"]), found["flags"].replace("s", "")
-        return f"/{_lexeme(branches, _escaped)}/{flags}" if ruled is None else f"({_rule(branches, flags)})"
+        if ruled is not None:
+            return f"({_rule(branches, flags)})"
+        if len(branches) == len(branches[0]) == 1:  # what is ignored is ignored again
+            branches = [[branches[0][0]._replace(quantifier="")]]
+        return f"/{_lexeme(branches, _escaped)}/{flags}"
 
     return _PIECES.sub(piece, statement)
 
