@@ -10,8 +10,9 @@ from drafter_client.cli.program import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import live as drafter
 from gateway.openai_api.messages.errors import FORM
-from gateway.openai_api.messages.fields import EMPTY, TABLE
+from gateway.openai_api.messages.fields import EMPTY, REFUSED, TABLE
 from gateway.openai_api.messages.requests import ChatRequest
+from gateway.openai_api.messages.thinking import ThinkingFields
 from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.command_line import schema as simulator_schema
@@ -139,6 +140,29 @@ def command_line() -> str:
     return "\n".join(text) + "\n"
 
 
+def rules() -> list[str]:
+    """The rows of the table of what requests may ask for, and what becomes of it. The page on agents has examples."""
+    forms = [TABLE[name] for name in ("ChatRequest", "CompletionRequest", "ResponseRequest", "MessagesRequest")]
+    also = {name: other for each in forms for name, other in each.also.items()}
+    thoughts = dict.fromkeys((*ThinkingFields.model_fields, *(name for name in also if also[name] in _OF_THOUGHTS)))
+    hints = dict.fromkeys(name for each in forms for name in each.hints if name not in thoughts)
+    nested = (f"{each.path}.{name}" for each in TABLE.values() if each.path for name in each.hints)
+    steps = {name: values for each in forms for name, values in each.only.items() if name not in thoughts}
+    other = [f"`{name}` ({also[name]})" for name in sorted(also) if name not in thoughts]
+    return [
+        f"| another server's name of a parameter | used | {', '.join(other)} |",
+        f"| thoughts | used if the chat template has the variable, otherwise a hint | {_listed(thoughts)} |",
+        f"| hints | taken, and named in the reply; refused with `--strict` | {_listed([*hints, *nested])} |",
+        "| handling, and notes of programs | taken | "
+        f"{_listed(dict.fromkeys(name for each in forms for name in each.ignored))} |",
+        "| steps and reports that are missing | refused, unless the value asks for nothing | " + _listed(steps) + " |",
+        *(f"| {what} | refused | {why} |" for what, why in REFUSED.items()),
+    ]
+
+
+_OF_THOUGHTS = {"thinking", "thinking_budget"}
+
+
 def openai_fields() -> str:
     """The support of each field of an object in a request to OpenAI's endpoints."""
     schemas = document()["components"]["schemas"]
@@ -146,7 +170,9 @@ def openai_fields() -> str:
         "# Fields of OpenAI's requests\n\n"
         "What [OpenAI's endpoints](../openai.md) of both ends do with each field. A field that is not listed is taken "
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
-        "ignore it would give another text than the one that was asked for.",
+        "ignore it would give another text than the one that was asked for.\n\n"
+        "In the requests themselves:\n",
+        *("| what a request asks for | what happens | parameters, or why |", "|---|---|---|", *rules()),
     ]
     for name, beside in TABLE.items():
         others = {*beside.ignored, *beside.hints, *beside.only, *beside.also}

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 
 DISTRIBUTION = "specpair-core"  # which has the code and the extras; `specpair` requires it, and has neither
 _FOLDER = Path(__file__).resolve().parent.parent
@@ -51,6 +52,21 @@ def extras_named(first: str = "") -> Iterator[None]:
             if missing in EXTRAS[extra]:
                 raise MissingExtra(f"{missing} is not installed: {installing(extra)}", name=missing) from error
         raise
+
+
+def show_missing_extras() -> None:
+    """From now on, a program that ends for want of a package of an extra says in one line how to install it."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            with extras_named():
+                raise error
+        except MissingExtra as missing:
+            print(missing, file=sys.stderr)
+        except BaseException:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = show
 
 
 # An environment of another tool than pip has no pip of its own. By the file that the tool leaves in the environment:

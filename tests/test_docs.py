@@ -13,7 +13,7 @@ from drafter_client.cli.commands import drafter_options
 from drafter_client.cli.flags import NAMES
 from drafter_client.display.panel_rows import exactness
 from gateway.router.settings import OPTIONS as ROUTER
-from scripts.reference_pages import COMMANDS, PAGES
+from scripts.reference_pages import COMMANDS, PAGES, rules
 from specpair.speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 from verifier_server.api.operations import OPERATIONS
@@ -123,6 +123,18 @@ def test_tables_have_every_strategy() -> None:
     assert [each for each in Strategy if not re.search(rf"^\| `{each}`.* \| .+ \| .+ \|", text, re.MULTILINE)] == []
     of_panel = {each: exactness(each, drafted=True) for each in Strategy if each is not Strategy.COUPLED}
     assert [each for each, words in of_panel.items() if words == "?"] == []
+
+
+def test_table_of_what_is_taken_is_that_of_the_code() -> None:
+    text = (
+        (ROOT / "docs" / "agents.md").read_text(encoding="utf-8").split("## What is taken", 1)[1].split("\n## ", 1)[0]
+    )
+    written, made = ([row.strip("|").split(" | ") for row in rows] for rows in (text.splitlines(), rules()))
+    rows = [row for row in written if len(row) == 3][1:]  # without its head
+    assert [row[:2] for row in rows] == [row[:2] for row in made]
+    for row, whole in zip(rows, made, strict=True):
+        names = re.findall("`.+?`", row[2])
+        assert {*names} <= {*re.findall("`.+?`", whole[2])} and (names or row == whole)
 
 
 def test_python_reference_lists_every_public_name() -> None:

@@ -258,8 +258,6 @@ def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
     mode = options.settings.assignment("mode")
-    if options.mode is not Mode.AUTO:
-        _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
     if options.mode is Mode.TARGET:
         _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     if options.mode in (Mode.FUSED, Mode.TARGET):

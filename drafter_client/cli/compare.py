@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.cli.prompts import FilePrompt, parse_prompts
-from drafter_client.cli.steps import check_system, drawing_options, pair_of, prompt_ids, read_prompts
+from drafter_client.cli.steps import INTERRUPTED, check_system, drawing_options, pair_of, prompt_ids, read_prompts
 from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
@@ -106,10 +106,21 @@ def run_compare(options: argparse.Namespace) -> int:
         if max(options.lengths) > most:
             notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
         found = ways(pair.modes, [length for length in options.lengths if length <= most])
-        texts, last = _measure(pair, found, kinds, options.runs, notes)
+        texts, last, interrupted = list[WayResult](), Stats(), False
+        try:
+            for each, of_auto in _measure(pair, found, kinds, options.runs, notes):
+                texts, last = [*texts, *each], of_auto
+        except KeyboardInterrupt:
+            if not texts:
+                raise
+            interrupted = True
+            notes.print("drafter: interrupted: the tables have the texts that all ways have written", soft_wrap=True)
+        order = [*(way.name for way in found), AUTO]
+        texts.sort(key=lambda text: order.index(text.way))
         link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
-    tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
-    if len(kinds) > 1:
+    of_kinds = {kind: [text for text in texts if text.kind == kind] for kind in kinds}
+    tables = [table(kind, several) for kind, several in of_kinds.items() if several]
+    if len(tables) > 1:
         tables.append(table(ALL, texts))
     if options.json:
         report = {
@@ -118,11 +129,12 @@ def run_compare(options: argparse.Namespace) -> int:
             "tables": [asdict(each) | {"clear": each.clear} for each in tables],
             "auto": {"took": fastest, "why": last.why},
             "texts": [text._asdict() for text in texts],
+            "interrupted": interrupted,
         }
         print(json.dumps(report))
     else:
         _show(tables, last, fastest, name)
-    return 0
+    return INTERRUPTED if interrupted else 0
 
 
 def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[FilePrompt]]:
@@ -166,8 +178,9 @@ def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
 
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[FilePrompt]], runs: int, notes: Console
-) -> tuple[list[WayResult], Stats]:
-    """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
+) -> Iterator[tuple[list[WayResult], Stats]]:
+    """Generate all texts. Yields those of one prompt in all ways, and the statistics of mode `auto`, which knows the
+    modes in the end."""
     prompts = [
         (kind, prompt, prompt_ids(pair, prompt.said, prompt.chat, prompt.system))
         for kind, several in kinds.items()
@@ -177,13 +190,15 @@ def _measure(
     for way in found:
         _, prompt, ids = prompts[0]
         _write(pair, way, ids, replace(prompt.options, max_tokens=_WARM_UP))
-    texts: list[WayResult] = []
-    last = Stats()
     with _progress(notes, runs * len(prompts) * len(all_ways)) as advance:
         for run in range(runs):
             for number, (kind, prompt, ids) in enumerate(prompts):
                 # Above temperature 0, another text in every run; the same one in all ways.
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
+                if not notes.is_terminal:
+                    at = f"run {run + 1} of {runs}, prompt {number + 1} of {len(prompts)}"
+                    notes.print(f"drafter: {at}", soft_wrap=True)
+                texts, last = list[WayResult](), Stats()
                 for way in shuffled(all_ways, run, number):
                     stats = _write(pair, way, ids, options)
                     ids_written, rate = tuple(stats.token_ids), stats.tokens_per_second or 0.0
@@ -191,8 +206,7 @@ def _measure(
                     texts.append(WayResult(way.name, kind, run, number, ids_written, rate, *counts))
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
-    order = {way.name: at for at, way in enumerate(all_ways)}
-    return sorted(texts, key=lambda text: order[text.way]), last
+                yield texts, last
 
 
 def _write(pair: Pair, way: Way, ids: list[int], options: Options) -> Stats:

@@ -68,11 +68,11 @@ class Endpoints:
 
         async def texts() -> TextGeneration:
             target = self._target(message.model)
-            echo, suffix = bool(message.echo), message.suffix or ""
+            how = partial(self._prompt, target, message)
             prompts: list[tuple[list[int], str]] = []
             for at in range(0, len(given), _AT_ONCE):
                 group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
-                prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
+                prompts += await asyncio.gather(*(how(*each) for each in group))
             prefixes = [text for _, text in prompts for _ in range(message.choices)]
             return await self._texts(message, target, [ids for ids, _ in prompts], caller, began, prefixes=prefixes)
 
@@ -141,14 +141,14 @@ class Endpoints:
         return target
 
     async def _prompt(
-        self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool
+        self, target: Target, message: CompletionRequest, name: str, given: str | list[int]
     ) -> tuple[list[int], str]:
         """The ids of a prompt, and what the reply begins with."""
-        if suffix:
-            ids = await self.prompts.of_gap(name, given, suffix, target)
+        if message.suffix:
+            ids = await self.prompts.of_gap(name, given, message.suffix, target)
         else:
-            ids = await self.prompts.of_text(name, given, target)
-        if not echo:
+            ids = await self.prompts.of_text(name, given, target, control=message.parse_special is not False)
+        if not message.echo:
             return ids, ""
         return ids, given if isinstance(given, str) else target.vocabulary.decode(given).decode(errors="replace")
 

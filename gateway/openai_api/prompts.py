@@ -2,6 +2,7 @@
 its context, its vocabulary, and limits that keep requests from delaying others."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -12,7 +13,8 @@ from gateway.openai_api.chat.template import Renderer
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target, TextSource
-from specpair.engines.vocabulary import PromptSpan, Vocabulary
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
+from specpair.http_service.hints import refused, take_hint
 from specpair.protocol.errors import (
     EmptyPrompt,
     InvalidRequest,
@@ -124,6 +126,16 @@ def infill_ids(tokens: InfillTokens, vocabulary: Vocabulary, before: str, behind
     return [*begin, *suffix, *prefix] if middle is None else [*begin, *prefix, *suffix, middle]
 
 
+def _note_control(vocabulary: Vocabulary, text: str) -> None:
+    """Name it in the reply if control tokens that a text spells out are mere text."""
+    pattern = vocabulary.derived.get("control tokens")
+    if pattern is None:
+        spelled = {vocabulary.spelled(at) for at, kind in enumerate(vocabulary.kinds) if kind == Kind.CONTROL} - {""}
+        pattern = vocabulary.derived["control tokens"] = re.compile("|".join(map(re.escape, spelled)) or "(?!)")
+    if pattern.search(text) is not None and not refused():
+        take_hint("prompt.control_tokens")
+
+
 _MESSAGES = "messages"  # the field of a conversation
 
 
@@ -142,11 +154,14 @@ class Prompts:
         self._rendering.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
-    async def of_text(self, name: str, given: str | list[int], target: Target) -> list[int]:
-        """The ids of a prompt, text or ids, in the field `name`."""
+    async def of_text(self, name: str, given: str | list[int], target: Target, *, control: bool) -> list[int]:
+        """The ids of a prompt, text or ids, in the field `name`. `control`: whether control tokens that it spells out
+        are meant."""
         if isinstance(given, str):
             check_size(name, len(given.encode()), target)
-            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(given))
+            if not control:
+                _note_control(target.vocabulary, given)
+            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts([PromptSpan(given, control)]))
             check_fits(name, len(ids), target)
             return ids
         check_fits(name, len(given), target)
@@ -165,6 +180,7 @@ class Prompts:
         if not isinstance(given, str):
             raise InvalidRequest("suffix: it goes with prompts that are text, not with token ids", param="suffix")
         check_size(name, len(given.encode()) + len(suffix.encode()), target)
+        _note_control(target.vocabulary, given + suffix)
         ids = await self._source.encoding(lambda vocabulary: infill_ids(tokens, vocabulary, given, suffix))
         check_fits(name, len(ids), target)
         return ids

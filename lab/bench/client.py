@@ -1,6 +1,7 @@
 """Sends requests to one endpoint over HTTP, and records the chunks of replies with their arrival times."""
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +22,21 @@ class EventSplitter:
     """Splits a stream of bytes into the data of its server-sent events, however they are cut into pieces."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest, self._cut = b"", False  # `_cut`: a line end of two characters may have been cut
+        self._lines: list[bytes] = []  # of data
 
     def feed(self, data: bytes) -> Iterator[str]:
         """Yield the data of each event that ends in `data`. Comments and events without data are left out."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        cut, self._cut = self._cut, data.endswith(b"\r") if data else self._cut
+        new = data.removeprefix(b"\n") if cut else data
+        *lines, self._rest = re.split(rb"\r\n|\r|\n", self._rest + new)
         for line in lines:
-            if line.startswith(b"data:"):  # each event has one line of data, as JSON has no line ends
-                yield line[5:].strip().decode("utf-8", "replace")
+            key, _, value = line.partition(b":")
+            if key == b"data":
+                self._lines.append(value)
+            elif not line and self._lines:
+                yield b"\n".join(self._lines).strip().decode("utf-8", "replace")
+                self._lines.clear()
 
 
 @dataclass
@@ -93,21 +101,14 @@ def speculation_in(chunk: Mapping[str, Any]) -> Speculation | None:
 
     vLLM's and ours, `metrics.speculative_decoding`; ours, `spec_decode`; llama-server's and ours, `timings`.
     """
-    found = (chunk.get("metrics") or {}).get("speculative_decoding")
-    if found and "num_draft_tokens" in found:
-        return Speculation(
-            drafted=found["num_draft_tokens"],
-            accepted=found["num_accepted_draft_tokens"],
-            rounds=found.get("num_spec_steps"),
-        )
-    found = chunk.get("spec_decode")
-    if found and "num_draft_tokens" in found:
-        return Speculation(
-            drafted=found["num_draft_tokens"], accepted=found["num_accepted_tokens"], rounds=found.get("num_drafts")
-        )
-    found = chunk.get("timings")
-    if found and "draft_n" in found:
-        return Speculation(drafted=found["draft_n"], accepted=found["draft_n_accepted"])
+    of_vllm = (chunk.get("metrics") or {}).get("speculative_decoding")
+    for found, drafted, accepted, rounds in (
+        (of_vllm, "num_draft_tokens", "num_accepted_draft_tokens", "num_spec_steps"),
+        (chunk.get("spec_decode"), "num_draft_tokens", "num_accepted_tokens", "num_drafts"),
+        (chunk.get("timings"), "draft_n", "draft_n_accepted", ""),
+    ):
+        if found and drafted in found:
+            return Speculation(drafted=found[drafted], accepted=found[accepted], rounds=found.get(rounds))
     return None
 
 
@@ -177,6 +178,8 @@ class EndpointClient:
                         for event in splitter.feed(data):
                             if reply.take(event):
                                 chunks.append(round(came, 6))
+                    for event in splitter.feed(b"\n\n"):  # some servers end no last event
+                        reply.take(event)
                     failure = _incomplete(reply)
             finally:
                 await response.aclose()

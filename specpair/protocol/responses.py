@@ -77,7 +77,7 @@ class VerifyResponse(TimedResponse):
     judged: Annotated[Count, Field(description="Draft tokens that the model ran for this response.")]
     unjudged: Annotated[
         Count,
-        Field(description="Draft tokens at the end that were not judged, as the session's draft credit was used up."),
+        Field(description="Draft tokens that were not judged: beyond the draft credit, or beside the chain that was."),
     ] = 0
     tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
     preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]

@@ -33,7 +33,7 @@ class Answer:
     forward: float  # seconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
     pass_tokens: int = 0  # of all sessions in that pass
-    unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
+    unjudged: int = 0  # new draft tokens beyond the draft credit, or beside the chain that the engine judges
     path: list[int] | None = None  # of a tree, the indices of those `accepted`; None: the draft was a chain
 
     @property
@@ -77,6 +77,7 @@ class Request:
     pass_tokens: int = 0  # of all sessions in that pass
     since: float = 0.0  # when it took its place in the order of arrival
     fresh: Draft = NO_DRAFT  # what goes beyond the committed tokens, as of the last `compare`
+    left_out: int = 0  # draft tokens of a tree beside `fresh`, which the engine cannot judge
 
     @property
     def position(self) -> int:
@@ -98,14 +99,16 @@ class Request:
         fresh = self.draft.fresh(session.tokens[self.position :])
         if fresh is None:
             return False
+        whole = len(fresh)
         if not trees:
             fresh = fresh.likeliest()
+        left_out = whole - len(fresh)
         if len(fresh) <= max_drafts:
             # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
             fresh = fresh.within(session.limit - total - 1)
         elif first:
             check_number(len(fresh), max_drafts)
-        self.fresh = fresh
+        self.fresh, self.left_out = fresh, left_out
         return True
 
     def answer(self, now: float, judged: int | None) -> Answer:
@@ -130,7 +133,7 @@ class Request:
             forward=self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
             pass_tokens=self.pass_tokens if ran else 0,
-            unjudged=len(self.fresh) - judged if judged is not None else 0,
+            unjudged=len(self.fresh) + self.left_out - judged if judged is not None else 0,
         )
 
 

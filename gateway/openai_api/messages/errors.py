@@ -22,6 +22,11 @@ _CODES: dict[type[SpecPairError], str] = {
 def error_body(error: SpecPairError) -> dict[str, Any]:
     """The JSON object of an error."""
     ours = error.body()["error"]
+    if {"prompt_len", "context_length"} <= ours.keys():  # in the words by which agents know that they must shorten it
+        ours["message"] += (
+            f". This model's maximum context length is {ours['context_length']} tokens, and you requested "
+            f"{ours['prompt_len']} tokens"
+        )
     return {"error": {**ours, "code": _CODES.get(type(error), error.code), "param": ours.get("param")}}
 
 

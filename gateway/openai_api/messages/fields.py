@@ -10,6 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+REFUSED = {  # what a request may ask for, and why it is refused
+    "images, audio, files": "the model reads text alone",
+    "tools that a server runs": "your program runs the tools: give functions",
+    "two different values of one parameter, by two names": "the request does not say which one is meant",
+    "a format, a schema or a grammar that cannot be forced": "the text would not keep to it",
+    "any other parameter with a value": "to ignore it may give another text than the one that was asked for",
+}
 EMPTY: tuple[Any, ...] = (None, False, "", [], {})  # values that ask for nothing, whatever the field
 
 

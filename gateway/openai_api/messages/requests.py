@@ -38,6 +38,11 @@ class CompletionRequest(GenerationRequest):
         "vocabulary has fill-in-the-middle tokens, and with prompts that are text.",
     )
     echo: bool | None = Field(None, description="Whether the text begins with the prompt.")
+    parse_special: bool | None = Field(
+        None,
+        description="Whether control tokens that a text spells out are encoded as such, as editors need to fill gaps. "
+        "False: they are mere text. Default: true.",
+    )
     logprobs: Logprobs | Literal[False] | None = Field(
         None, description="Report log probabilities, and so many of the likeliest tokens. False reports none."
     )

@@ -54,8 +54,9 @@ class MeasuredPass(NamedTuple):
 class PassTable:
     """The cost of passes on an engine whose passes were measured."""
 
-    def __init__(self, cells: Iterable[MeasuredPass]) -> None:
+    def __init__(self, cells: Iterable[MeasuredPass], name: str = "the table of costs") -> None:
         """Raises BadCost for no cells, for a duplicate cell, and for a mix of known and unknown contexts."""
+        self._name = name
         measured = list(cells)
         if not measured:
             raise BadCost("a table of costs needs at least one measured pass")
@@ -91,7 +92,7 @@ class PassTable:
     def _refuse_beyond(self, what: str, asked: float, measured: int) -> None:
         if asked > REACH * measured:
             raise CostUnknown(
-                f"a pass over {asked:g} {what} is beyond {REACH:g} times the {measured} that were measured: "
+                f"{self._name}: a pass over {asked:g} {what} is beyond {REACH:g} times the {measured} measured there: "
                 "measure larger ones with lab.benchmarks.verify_curve, --rows, --drafts and --context-held"
             )
 
@@ -124,4 +125,4 @@ def read_table(*paths: Path) -> PassTable:
             what = first_mistake(error)
             raise BadCost(f"{path} is no file of lab.benchmarks.verify_curve: {what}") from None
         cells += (MeasuredPass(each.rows, each.drafts + 1, each.ms / 1e3, given.context) for each in given.cells)
-    return PassTable(cells)
+    return PassTable(cells, ", ".join(map(str, paths)))

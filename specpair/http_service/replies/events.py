@@ -2,6 +2,7 @@
 service for web pages; without a page, no event is made or kept."""
 
 import asyncio
+import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
 
 COMMENT = b":\n\n"
+_LINE_ENDS = {end.encode(): json.dumps(end)[1:-1].encode() for end in "\x85\u2028\u2029"}  # for some clients
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 T = TypeVar("T")
@@ -27,7 +29,9 @@ MOST_WAITING = 512  # items for one reader; beyond that, the oldest are dropped
 
 
 def event_bytes(data: bytes, name: str = "") -> bytes:
-    """The bytes of an event. `data`: one line; `name`: empty for none."""
+    """The bytes of an event. `data`: JSON in one line; `name`: empty for none."""
+    for end, escaped in _LINE_ENDS.items():
+        data = data.replace(end, escaped)
     return (b"event: %s\n" % name.encode() if name else b"") + b"data: %s\n\n" % data
 
 

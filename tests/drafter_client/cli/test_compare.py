@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client import Mode
+from drafter_client import Mode, Pair
 from drafter_client.cli.compare import AUTO, WayResult, conclusion, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running
@@ -83,11 +84,38 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert verifier.sessions == 0
 
 
+# A warm-up in each of three ways; auto is the fourth.
+@pytest.mark.parametrize(("most", "texts"), [(3 + 4 + 3, 1), (3 + 2, 0)])
+def test_an_interrupted_comparison_shows_what_all_ways_have_written(
+    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch, most: int, texts: int
+) -> None:
+    generate, calls = Pair.generate, list[int]()
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == most:
+            raise KeyboardInterrupt
+        return generate(*given, **options)
+
+    monkeypatch.setattr(Pair, "generate", interrupted)
+    flags = ["--runs", "2", "--max-tokens", "2", "--lengths", "2", "--prompt-file", str(prompts), "--no-remember"]
+    ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags, "--json")
+    assert ran.status == 130 and "drafter: run 1 of 2, prompt 1 of 2\n" in ran.err
+    if texts:
+        report = json.loads(ran.out)
+        assert report["interrupted"] and {row["texts"] for row in report["tables"][0]["rows"]} == {texts}
+        assert "the tables have the texts that all ways have written" in ran.err
+    else:
+        assert not ran.out and "drafter: interrupted\n" in ran.err
+
+
 def test_lengths_above_the_limit_of_the_verifier_are_left_out(drafter: Command, prompts: Path) -> None:
     flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1,2,4", "--prompt-file", str(prompts)]
     with running(Settings(backend="scripted", model=Path("1"), max_drafts=2)) as small:
         ran = drafter("compare", "--verifier", small.url, *TOY, *flags, "--no-remember", "--json")
-    assert ran.err == "drafter: --lengths: this verifier judges 2 draft tokens at once, more are left out\n"
+    first, *progress = ran.err.splitlines()
+    assert first == "drafter: --lengths: this verifier judges 2 draft tokens at once, more are left out"
+    assert progress == ["drafter: run 1 of 1, prompt 1 of 2", "drafter: run 1 of 1, prompt 2 of 2"]
     (found,) = json.loads(ran.out)["tables"]
     assert [row["way"] for row in found["rows"]] == ["target", "remote k=1", "remote k=2", "remote", "auto"]
 

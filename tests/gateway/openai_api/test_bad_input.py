@@ -277,13 +277,21 @@ def test_what_is_no_request(url: str, path: str, body: bytes) -> None:
     _checked(_post(url, path, body))
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
-def test_a_conversation_that_is_too_long(url: str, path: str) -> None:
-    said = [{"role": "user", "content": "x" * 600}]
-    error = _checked(_post(url, path, BODIES[path] | {"messages" if path == "/v1/messages" else "input": said}))
-    assert error["code"] == "context_length_exceeded" and error["param"] in ("messages", "input")
+# What agents look for: OpenCode and pi; LiteLLM, and so aider; Cline and Roo.
+OVERFLOW = (r"maximum context length is \d+ tokens", r"this model's maximum context length is", r"\bcontext\s*length\b")
+
+
+@pytest.mark.parametrize("path", [each for each in BODIES if "count" not in each])
+def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know(url: str, path: str) -> None:
+    said, name = [{"role": "user", "content": "x" * 600}], {"/v1/responses": "input", "/v1/completions": "prompt"}
+    given = {name.get(path, "messages"): "x" * 600 if path == "/v1/completions" else said}
+    error = _checked(_post(url, path, BODIES[path] | given))
+    assert error["code"] == "context_length_exceeded" and error["type"] == "invalid_request_error"
+    assert error["param"] in given
+    assert all(re.search(pattern, error["message"], re.IGNORECASE) for pattern in OVERFLOW)
+    assert re.search(r"is 512 tokens, and you requested 6\d\d tokens", error["message"])
     known = re.search(r"prompt is too long: (\d+) tokens > 512 maximum", error["message"])  # to Claude Code
-    assert (known is not None and int(known[1]) > 600) == (path == "/v1/messages")
+    assert (known is not None and int(known[1]) >= 600) == (path == "/v1/messages")
 
 
 @pytest.mark.parametrize("id", ["%00", "%ff%fe", "x" * 5000, "..%2f.."])

@@ -1,5 +1,6 @@
 """`suffix`: the prompt for a gap has the ids of the vocabulary's own tokens, in each family's order."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ class Infilling(ByteVocabulary):
         super().__init__(258 + len(names))
         self.pieces[258:] = [name.encode() for name in names]
         self.kinds[258:] = [kind] * len(names)
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        names = {self.spelled(at): at for at in range(256, self.size) if parse_control}
+        parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
+        ids = (each for part in parts for each in ([names[part]] if part in names else part.encode()))
+        return [*([BEGIN] if add_begin else []), *ids]
 
 
 class Spaced(Infilling):
@@ -115,6 +122,31 @@ def test_a_gap_is_filled_by_the_text_behind_its_prompt(url: str) -> None:
     assert several[0]["text"] == BEFORE + reply["choices"][0]["text"] and len(several) == 2
     streamed = _asked(url, prompt=BEFORE, suffix=BEHIND, stream=True).text
     assert streamed.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in streamed
+
+
+SPELLED = f"<|fim_prefix|>{BEFORE}<|fim_suffix|>{BEHIND}<|fim_middle|>"
+
+
+@pytest.mark.parametrize("given", [{}, {"parse_special": True}, {"parse_special": None}])
+def test_control_tokens_that_a_prompt_spells_out_are_encoded_as_such(url: str, given: dict[str, Any]) -> None:
+    """Editors write the whole prompt themselves, as llama-server and vLLM read it."""
+    reply, gap = _asked(url, prompt=SPELLED, **given), _asked(url, prompt=BEFORE, suffix=BEHIND)
+    assert reply.json()["choices"] == gap.json()["choices"]
+    assert reply.json()["usage"] == gap.json()["usage"]
+    assert "x-specpair-ignored" not in reply.headers and "x-specpair-ignored" not in gap.headers
+    begun = _asked(url, prompt=f"<begin>{SPELLED}", **given)
+    assert begun.json()["usage"] == gap.json()["usage"]
+
+
+def test_the_reply_says_that_control_tokens_were_mere_text(url: str) -> None:
+    text = _asked(url, prompt=SPELLED, parse_special=False)
+    assert text.json()["usage"]["prompt_tokens"] == 1 + len(SPELLED)
+    assert text.headers["x-specpair-ignored"] == "prompt.control_tokens"
+    streamed = _asked(url, prompt=[SPELLED], parse_special=False, stream=True)
+    assert streamed.headers["x-specpair-ignored"] == "prompt.control_tokens"
+    assert "x-specpair-ignored" not in _asked(url, prompt="<|fim|>", parse_special=False).headers
+    gap = _asked(url, prompt=BEFORE, suffix="<|fim_suffix|>")
+    assert gap.headers["x-specpair-ignored"] == "prompt.control_tokens"
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,20 @@ def read(*chunks: Any) -> Reply:
     return reply
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=5), st.lists(st.integers(0, 300)))
-def test_events_are_found_wherever_the_stream_is_cut(chunks: list[dict[str, str]], cuts: list[int]) -> None:
-    stream = b": comment\n\n" + b"".join(map(event, chunks)) + b"data: [DONE]\r\n\r\n"
+ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
+
+
+@given(
+    st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=5), st.lists(st.integers(0, 300)), ENDS, ENDS
+)
+def test_events_are_found_wherever_the_stream_is_cut(
+    chunks: list[dict[str, str]], cuts: list[int], end: bytes, last: bytes
+) -> None:
+    """Lines end as EventSource reads them, and an event may have its data in several."""
+    lines = [
+        b"event: a\ndata:%s\n\n" % json.dumps(each, indent=1).replace("\n", "\ndata: ").encode() for each in chunks
+    ]
+    stream = b"".join([b": comment\n\nid: 1\n\n", *lines]).replace(b"\n", end) + b"data: [DONE]" + 2 * last
     places = [0, *sorted(min(each, len(stream)) for each in cuts), len(stream)]
     splitter = EventSplitter()
     found = [each for begin, end in pairwise(places) for each in splitter.feed(stream[begin:end])]

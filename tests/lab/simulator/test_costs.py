@@ -242,3 +242,6 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, text: str, words: str) 
         read_table(path)
     with pytest.raises(BadCost, match=r"none.json cannot be read"):
         read_table(tmp_path / "none.json")
+    path.write_text('{"cells": [{"rows": 1, "drafts": 0, "ms": 1}]}')
+    with pytest.raises(CostUnknown, match=r"x\.json: a pass over 8 tokens is beyond 4 times the 1 measured there"):
+        read_table(path).seconds([(1, 0)] * 8)

@@ -1,6 +1,7 @@
 """Replies: work ends when its client hangs up, HEAD is GET without a body, and a feed has few readers."""
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -8,15 +9,23 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.listening import bind_sockets, configured, shown_address
 from specpair.http_service.replies import hang_up
-from specpair.http_service.replies.events import MOST_READERS, MOST_WAITING, EventFeed, FeedReader
+from specpair.http_service.replies.events import MOST_READERS, MOST_WAITING, EventFeed, FeedReader, event_bytes
 from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
 from specpair.protocol.errors import Overloaded
 from tests.gateway.openai_api.conftest import endpoints
+
+
+def test_an_event_is_one_line_also_to_clients_that_end_lines_at_other_characters() -> None:
+    text = "a\x85b\u2028c\u2029d\x0b\x0c\x1c\x1d\x1e\né"
+    sent = event_bytes(to_json({"text": text}), "told").decode()
+    assert len(sent.splitlines()) == 3 and "é" in sent
+    assert json.loads(sent.splitlines()[1].removeprefix("data: ")) == {"text": text}
 
 
 class Connection:

@@ -107,6 +107,17 @@ def test_a_tree_is_cut_where_the_slot_has_no_more_room() -> None:
     assert drafted(bench, session, text, 2) == text
 
 
+def test_an_engine_without_trees_says_how_much_of_one_it_left_out() -> None:
+    backend, text = ScriptedBackend(SCRIPT), plain(SCRIPT, PROMPT, 12)
+    backend.takes_trees = False
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    wrong = next(each for each in range(30) if each not in text)
+    answer = bench.verify(session, 5, tree_of((text[1], 1), (wrong, 2), (text[2], 2)))
+    assert (answer.accepted, answer.judged, answer.unjudged) == (2, 2, 1)
+
+
 @pytest.mark.parametrize(("leaves", "nodes"), [(2, None), (None, 3), (1, None)])
 def test_a_tree_is_cut_to_what_the_engine_takes(leaves: int | None, nodes: int | None) -> None:
     backend, text = ScriptedBackend(SCRIPT), plain(SCRIPT, PROMPT, 30)
