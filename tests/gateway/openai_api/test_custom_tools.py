@@ -10,16 +10,8 @@ import pytest
 
 from gateway.openai_api.tools.styles import Style
 from tests.gateway.openai_api.parrot import LOOK, TOOLS, client_of, parrots
+from tests.gateway.openai_api.tools.support import PATCH, TEXT
 
-# A format of patches in the manner of those that coding agents use.
-PATCH = r"""
-start: "*** Begin" LF change+ "*** End" LF?
-change: "*** File: " name LF line+
-name: /(.+)/
-line: ("+" | "-") /(.*)/ LF -> line
-%import common.LF
-"""
-TEXT = '*** Begin\n*** File: a.py\n-say "ä\\n"\n+x\ty\n*** End\n'
 CUSTOM = {"type": "custom", "name": "patch", "description": "Changes files."}
 LARK = CUSTOM | {"format": {"type": "grammar", "syntax": "lark", "definition": PATCH}}
 REGEX = CUSTOM | {"format": {"type": "grammar", "syntax": "regex", "definition": r"^[0-9]{1,3} \"[a-c/]{1,3}\"$"}}
@@ -69,7 +61,7 @@ def chat(client: openai.OpenAI, text: str, *, stream: bool, **options: Any) -> t
     reason = None
     for chunk in client.chat.completions.create(stream=True, **given):
         reason = chunk.choices[0].finish_reason or reason
-        for call in chunk.choices[0].delta.to_dict().get("tool_calls", ()):  # type: ignore[attr-defined]
+        for call in chunk.choices[0].delta.to_dict().get("tool_calls", ()):
             custom = call["custom"]
             if "id" in call:
                 assert call["type"] == "custom"
@@ -82,7 +74,7 @@ def chat(client: openai.OpenAI, text: str, *, stream: bool, **options: Any) -> t
 @pytest.mark.parametrize("tool", [CUSTOM, CUSTOM | {"format": {"type": "text"}}, LARK])
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
 def test_a_call_has_a_text_in_place_of_arguments(client: openai.OpenAI, stream: bool, tool: Any, choice: str) -> None:
-    named = {"type": "custom", "name": "patch"} if choice == "named" else choice
+    named: Any = {"type": "custom", "name": "patch"} if choice == "named" else choice
     response = respond(client, said(TEXT), stream=stream, tools=[tool], tool_choice=named)
     (item,) = response.output
     assert (item.type, item.name, item.input, item.status) == ("custom_tool_call", "patch", TEXT, "completed")

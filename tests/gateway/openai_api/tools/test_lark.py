@@ -12,7 +12,7 @@ from backends.scripted import ByteVocabulary
 from gateway.openai_api.tools.lark import in_json, lark_of, may_not_end
 from specpair.grammar.tokenizer import tokenizer_of
 from tests.examples import examples
-from tests.gateway.openai_api.test_custom_tools import PATCH, TEXT
+from tests.gateway.openai_api.tools.support import PATCH, TEXT
 
 
 @cache
