@@ -79,7 +79,8 @@ async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style:
     if message.tools and not message.callable_tools:
         return _without_calls(message, style, target.vocabulary)
     free = not message.must_call and message.document is None
-    if free and not any(tool.strict for tool in message.callable_tools):
+    some = len(message.callable_tools) < len(message.tools or ())  # the prompt shows others
+    if free and not some and not any(tool.strict for tool in message.callable_tools):
         return {}
     grammar = await asyncio.to_thread(_calls, message, form, target, style, free)  # many tools take long
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:

@@ -37,6 +37,7 @@ class TextPart(Object):
 # `fail_fast`: to name every wrong item of a long list takes seconds.
 Content = Annotated[
     str | Annotated[list[TextPart], Field(fail_fast=True)],
+    BeforeValidator(lambda given: [given] if isinstance(given, dict) else given),
     Field(description="A string, or parts of text."),
 ]
 
@@ -174,14 +175,31 @@ class FunctionDefinition(Object):
     format: TextFormat | None = Field(None, description="Of the free text of a custom tool.")
 
 
-def _nested(given: Any) -> Any:
-    """A tool, or its name, with what it is in `function`, also where it was sent flat, as in the Responses."""
-    if isinstance(given, dict) and isinstance(custom := given.get("custom"), dict):
-        return {name: each for name, each in given.items() if name != "custom"} | {"function": custom}
-    if not isinstance(given, dict) or "function" in given or "name" not in given:
+def _with_function(given: Any) -> Any:
+    """A tool, or its name, in which what it is stands in `function`, where it stood in `custom`."""
+    if not isinstance(given, dict) or not isinstance(custom := given.get("custom"), dict):
         return given
-    kind = {"type": given["type"]} if "type" in given else {}
-    return kind | {"function": {name: each for name, each in given.items() if name != "type"}}
+    return {name: each for name, each in given.items() if name != "custom"} | {"function": custom}
+
+
+def flat_tool(given: Any) -> Any:
+    """A tool, or its name, as in the Responses: what is in `function` in chats stands beside its type."""
+    given = _with_function(given)
+    if not isinstance(given, dict) or not isinstance(function := given.get("function"), dict):
+        return given
+    return {name: each for name, each in given.items() if name != "function"} | function
+
+
+def _nested(given: Any) -> Any:
+    """A tool, or its name, as in chats."""
+    given = _with_function(given)
+    if not isinstance(given, dict) or not isinstance(function := given.get("function", given), dict):
+        return given
+    beside = [name for name in given if name in ("type", "function") or (function is not given and name != "strict")]
+    inside = {name: each for name, each in given.items() if name not in beside}
+    if "name" not in function:
+        return given
+    return {name: given[name] for name in beside} | {"function": inside | (function if function is not given else {})}
 
 
 class Tool(Object):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, TextFormat, ToolChoice, text_part
+from gateway.openai_api.messages.conversation import Arguments, TextFormat, ToolChoice, flat_tool, text_part
 from gateway.openai_api.messages.hosted import hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import (
@@ -242,11 +242,7 @@ class _OfTheCaller(Object):
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(
-            inner := given.get("function", given.get("custom")), dict
-        ):  # as in chats
-            given = {name: each for name, each in given.items() if name not in ("function", "custom")} | inner
-        return check_type(given, ("function", "custom"), "leave it out, or give a function that your program runs")
+        return check_type(flat_tool(given), ("function", "custom"), "leave it out, or give a function of your program")
 
 
 class ResponseTool(_OfTheCaller):

@@ -317,3 +317,10 @@ def test_every_api_forces_calls_in_the_form_of_the_family(served: tuple[Family, 
     named = {"type": "function", "function": {"name": "now"}}
     content, calls = asked.chat(f"{family.thoughts}No!", named, parallel_tool_calls=False)
     assert content == "" and {name for name, _ in calls} == {"now"}
+
+
+def test_json_in_place_of_an_unknown_form_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with parrots("target", TEMPLATE.replace("tool_call>", "unknown>")) as url:
+        for _ in range(2):
+            assert Asked(url).chat("No!", "required", parallel_tool_calls=False, max_tokens=60)
+    assert caplog.text.count("shows no style of calls that is known here") == 1
