@@ -184,45 +184,6 @@ def _ask(page: Any, text: str) -> None:
         page.locator("#condition").filter(has_text="0 texts under way").wait_for()
 
 
-# The report of a recorded run.
-
-RECORDED = "import os\nimport unittest\n\n\nclass PathTests(unittest.TestCase):\n    def test_join(self):\n"
-OPTIONS = Options(mode=Mode.REMOTE, draft_n=4, max_tokens=160, temperature=0.6, seed=3, lockstep=True, explain=True)
-ROUND, ZOOM = 12, 3  # the round that is chosen; steps
-
-
-def _report(browser: Any, to: Path, _: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.html"
-        with verifier() as server, Pair(server.url, observer=TraceFolder(folder, text=True)) as pair:
-            pair.generate(RECORDED, OPTIONS).read()
-        report.write_text(report_page(read_runs(Path(folder)), text=True), encoding="utf-8")
-        page = browser.new_page(viewport={"width": 1100, "height": 545})  # which begins with the timeline
-        page.goto(report.as_uri())
-        page.locator(".window").focus()
-        for key in ("Home", *["ArrowRight"] * (ROUND - 1), *["+"] * ZOOM):
-            page.keyboard.press(key)
-        page.get_by_text("Timeline", exact=True).evaluate("heading => heading.scrollIntoView()")
-        page.locator(".window rect.chosen").wait_for()
-        page.screenshot(path=to / "run-report.png")
-
-
-# The page of a run of the simulator's example. The same seed gives the same run.
-
-EXAMPLE = ROOT / "lab" / "simulator" / "example.yaml"
-CHANGES = ("--set", "sim_time_ms=30000", "--set", "replications=3")
-
-
-def _simulator(browser: Any, to: Path, _: Path) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "run"
-        if command_line.run(["run", str(EXAMPLE), "--output", str(folder), *CHANGES]):
-            sys.exit("the run failed")
-        page = browser.new_page(viewport={"width": 1150, "height": 1560})  # the beginning of the page
-        page.goto((folder / "report.html").as_uri())
-        page.screenshot(path=to / "simulator-page.png")
-
-
 PAGES = {"drafter": _drafter, "report": _report, "simulator": _simulator}
 
 if __name__ == "__main__":

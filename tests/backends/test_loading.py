@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from backends import registry
 from backends.llama_cpp.library import lib
-from backends.scripted import ORDER, Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from models import DEFAULT_TARGET
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -219,30 +218,3 @@ def test_message_begins_with_the_setting_that_it_carries(
         assert first not in SETTINGS
     else:
         assert first == _beginning(setting)
-
-
-CONTEXTS = [[first, second, 3, 4] for first in range(40) for second in range(10)]
-
-
-def greedy_agreement(agreement: float) -> float:
-    target = ScriptedBackend(Script(seed=5))
-    drafter = ScriptedBackend(Script(seed=5, agreement=agreement))
-    same = [target.logits_after(c).argmax() == drafter.logits_after(c).argmax() for c in CONTEXTS]
-    return sum(same) / len(same)
-
-
-@pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9, 1.0])
-def test_agreement_is_the_share_of_contexts_with_equal_logits(agreement: float) -> None:
-    chance = 1 / 257  # two unrelated scripts agree that often
-    expected = agreement + (1 - agreement) * chance
-    deviation = (expected * (1 - expected) / len(CONTEXTS)) ** 0.5
-    assert abs(greedy_agreement(agreement) - expected) <= 4 * deviation
-
-
-def test_logits_depend_on_the_last_tokens_only() -> None:
-    backend = ScriptedBackend()
-    context = list(range(ORDER))
-    assert np.array_equal(backend.logits_after([9, 9, *context]), backend.logits_after(context))
-    for at in range(ORDER):
-        other = [*context[:at], 99, *context[at + 1 :]]
-        assert not np.array_equal(backend.logits_after(other), backend.logits_after(context))

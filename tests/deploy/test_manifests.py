@@ -9,9 +9,6 @@ import yaml
 from drafter_client.cli.commands import serve_parser
 from drafter_client.cli.flags import parsed
 from gateway.router.settings import from_flags as router_settings
-from lab.bench.case_files import chosen_cases
-from lab.bench.cli.command_line import bench_options
-from lab.bench.sides import sides_of
 from scripts import kubernetes_alerts
 from specpair.http_service.web_pages import EXPOSED
 from tests.deploy.dockerfile import stages
@@ -146,22 +143,6 @@ def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
     alerts = (ROOT / "docs" / "monitoring" / "alerts.yml").read_text(encoding="utf-8")
     [job] = set(re.findall(r'job="(\w+)"', alerts))
     assert monitor["spec"]["selector"]["matchLabels"][label] == job
-
-
-def test_benchmark_measures_what_serves() -> None:
-    [bench] = [each for each in CONTAINERS if each.get("name") == "bench"]
-    command, *flags = bench["args"]
-    given = PARAMETERS
-    asked = bench_options([flag.replace("$(PRICE)", given["PRICE"]) for flag in flags]).bench
-    assert [each.price_per_hour for each in sides_of(asked.side, prices=asked.price)] == [None, None]  # as it ships
-    assert command == "bench" and len(chosen_cases(asked.case, asked.cases)) == 8
-    names = [side.partition("=")[0] for side in asked.side]
-    assert sorted(names) == sorted(
-        path.parent.name
-        for path in (OVERLAY / "4-serving").glob("*/kustomization.yaml")
-        if "nameSuffix" in path.read_text(encoding="utf-8")
-    )
-    assert set(asked.key) <= {each["name"] for each in bench["env"]}
 
 
 def test_ports_are_those_of_the_images() -> None:

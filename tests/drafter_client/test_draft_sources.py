@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backends.machine import cores_to_use, corpus_folder, machine_id
-from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from backends.machine import corpus_folder
+from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair, draft_sources, text_run
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import BadOption, BadReply
@@ -26,7 +26,6 @@ from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import PaddedVocabulary
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.http.fake_transports import model_info
 from tests.drafter_client.support import Verifier, running, serving
 from verifier_server.settings import Settings
 
@@ -196,31 +195,7 @@ def test_two_chats_by_turns_each_have_the_place_that_knows_them(
             assert read(pair, draft, prompt) < 200
 
 
-CORES = cores_to_use()
 TOY = DraftModel(Path("1"), "scripted")
-
-
-@pytest.mark.parametrize(
-    ("machine", "passes", "steps", "shared"),
-    [
-        (machine_id(), CORES, CORES, True),
-        (machine_id(), CORES, 1, True),
-        ("another", CORES, CORES, False),  # an address of this machine may lead to another one, through a tunnel
-        (None, CORES, CORES, False),  # a verifier that does not say
-        (machine_id(), 0, CORES, False),  # the verifier's passes run on a GPU
-        (machine_id(), CORES, 0, False),  # the draft model runs on one, or nothing is computed
-    ],
-)
-def test_cores_are_shared_on_one_machine_with_fewer_than_both_ends_use(
-    machine: str | None, passes: int, steps: int, shared: bool
-) -> None:
-    info = model_info(machine=machine, threads=passes)
-    assert (
-        OpenedSource(
-            "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=steps
-        ).shares_cores
-        is shared
-    )
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])

@@ -17,7 +17,7 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
-from drafter_client.statistics import OTHER, PARTS, SOLO, Baseline, Span, Stats, WaitTimes, exchange, fitted, partition
+from drafter_client.statistics import OTHER, PARTS, SOLO, Baseline, Span, Stats, WaitTimes, partition
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
@@ -183,18 +183,6 @@ def test_parts_add_up_to_the_total(found: list[Span], end: float) -> None:
     parts = partition(found, 0.0, end)
     assert list(parts) == [*PARTS, OTHER]
     assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(end, abs=1e-6)
-
-
-@given(times, times, times, times)
-def test_spans_of_a_request_lie_within_its_time(sent: float, took: float, queue: float, model: float) -> None:
-    found = exchange("verify", sent, sent + took, queue, model)
-    assert all(sent - 1e-6 <= first <= last + 1e-6 and last <= sent + took + 1e-6 for _, first, last in found)
-
-
-@given(st.dictionaries(st.sampled_from(PARTS), times), times)
-def test_fitted_times_add_up_to_the_total(measured: dict[str, float], total: float) -> None:
-    parts = fitted(measured, total)
-    assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(total, abs=1e-6)
 
 
 @given(st.lists(times, max_size=8))

@@ -295,30 +295,6 @@ def test_padding_adds_up_and_padding_by_0_changes_nothing(tmp_path: Path, tiny: 
     assert (tmp_path / "same.gguf").read_bytes() == (tmp_path / "light.gguf").read_bytes()
 
 
-def test_neurons_are_copied_with_zero_outputs() -> None:
-    def part(name: str, *shape: int) -> Tensor:
-        data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-        return Tensor(f"blk.0.{name}", data, GGMLQuantizationType.F32)
-
-    tensors = [part("ffn_gate.weight", 4, 2), part("ffn_up.bias", 4), part("ffn_down.weight", 2, 4)]
-    tensors += [part("ffn_down.bias", 2), part("attn_output.weight", 2, 2)]
-    fields = {"block_count": 1, "feed_forward_length": 4}
-    name = {"general.name": Field("a model", GGUFValueType.STRING)}
-    counts = {f"llama.{key}": Field(value, GGUFValueType.UINT32) for key, value in fields.items()}
-    light = Gguf("llama", {**name, **counts}, tensors)
-    heavy = widened(light, 3)
-    gate, up_bias, down, down_bias, attention = (tensor.data for tensor in heavy.tensors)
-    np.testing.assert_array_equal(gate, np.tile(tensors[0].data, (3, 1)))
-    np.testing.assert_array_equal(up_bias, np.tile(tensors[1].data, 3))
-    np.testing.assert_array_equal(down, np.hstack([tensors[2].data, np.zeros((2, 8), np.float32)]))
-    assert down_bias is tensors[3].data
-    assert attention is tensors[4].data
-    assert heavy.get("feed_forward_length") == 12
-    assert heavy.fields["general.name"].value == "a model x3 width"
-    assert widened(heavy, 2).fields["specpair.pad_width"].value == 6
-    assert widened(light, 1) is light
-
-
 @pytest.mark.parametrize(
     ("model", "layers", "message"),
     [

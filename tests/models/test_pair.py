@@ -80,24 +80,6 @@ def test_files_are_small_enough_to_ship() -> None:
     assert sum(path.stat().st_size for path in PAIR) < 16_000_000
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "sizes"),
-    [
-        (DEFAULT_TARGET, "stdlib target", (8, 256, 768, 4, 2)),
-        (DEFAULT_TWIN, "stdlib target", (8, 256, 768, 4, 2)),
-        (DEFAULT_DRAFT, "stdlib draft", (2, 128, 384, 2, 1)),
-    ],
-)
-def test_metadata_states_the_trained_model(path: Path, name: str, sizes: tuple[int, ...]) -> None:
-    model = read_gguf(path)
-    heads = model.get("attention.head_count"), model.get("attention.head_count_kv")
-    assert (model.layers, model.get("embedding_length"), model.get("feed_forward_length"), *heads) == sizes
-    assert (model.get("context_length"), model.get("rope.freq_base")) == (2048, 10000.0)
-    assert model.fields["general.name"].value == name
-    assert model.fields["general.license"].value == "PSF-2.0"
-    assert "output.weight" not in {tensor.name for tensor in model.tensors}  # tied to the embeddings
-
-
 def test_all_three_share_one_vocabulary() -> None:
     target, *others = ({k: f.value for k, f in read_gguf(path).fields.items() if "tokenizer." in k} for path in PAIR)
     assert len(target["tokenizer.ggml.tokens"]) == 4096

@@ -71,29 +71,6 @@ def test_blocks_are_the_same_for_any_pieces_and_nothing_is_lost(text: str, cuts:
         assert done + splitter.open == "".join(pieces[: at + 1])
 
 
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        ["one\ntwo\n\n", "three\n"],
-        ["text\n", "# head\n", "text\n\n", "\n\nmore"],
-        ["text\n", "```py\nx = 1\n\n# no head\n```\n", "text"],
-        ["~~~\n```\n~~~\n", "text"],
-        ["- one\n- two\n\n", "text"],
-        ["- one\n\n  more of it\n\n      code\n\n", "- two\n"],
-        ["1. one\n   ```\n\n   x\n   ```\n\n", "2. two"],
-        ["- one\n", "```\nx\n```\n"],
-        ["- one\n", "# head\n", "text"],
-        ["a ``` b\n``` c`d\n\n", "text"],
-        ["    ```\n\n", "text"],
-        ["| a |\n|---|\n| 1 |\n\n", "text"],
-        ["```\nnever closed\n\nmore"],
-        ["\n\n"],
-    ],
-)
-def test_where_blocks_end(blocks: list[str]) -> None:
-    assert blocks_of("".join(blocks)) == blocks
-
-
 WIDTH = 24
 LINES = [
     "",

@@ -4,10 +4,9 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,10 @@ from drafter_client.cli import batch as many
 from drafter_client.display.progress import WritingProgress
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.server_written import served
-from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineLost
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
-from tests.paths import ROOT
-from tests.terminal.screen import Screen
-from tests.waiting import no_thread_left, until
+from tests.waiting import no_thread_left
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -303,62 +299,6 @@ def test_after_an_interrupt_the_same_command_continues(
     assert ran.status == 0 and [line["token_ids"] for line in _lines(output.read_text())] == [
         _expected(each) for each in PROMPTS
     ]
-
-
-class Waiting(ScriptedBackend):
-    """A target whose passes can be blocked."""
-
-    def __init__(self) -> None:
-        super().__init__(Script(seed=1))
-        self.asked, self.may_answer = threading.Event(), threading.Event()
-        self.may_answer.set()
-
-    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.asked.set()
-        assert self.may_answer.wait(60)
-        return super().extend(batch)
-
-
-def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *(more or NGRAM), "--json")]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pseudo-terminal is read through /proc")
-def test_ctrl_c_in_a_terminal_leaves_no_progress_bar(prompts: Path) -> None:
-    from tests.terminal.pseudo import python, terminal
-
-    columns = 120
-    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.05))) as verifier:
-        command = python("-m", "drafter_client", *_flags(verifier, prompts, *NGRAM))
-        with terminal(command, columns) as shown:
-            shown.wait_for(r"0/7 [1-9]\d* tokens")
-            shown.type("\x03")
-            assert shown.wait() == 130
-    screen = Screen(columns)
-    screen.feed(shown.raw)
-    assert screen.lines == [
-        many.ENDING,
-        "drafter: interrupted: 0 of 7 texts are finished; with --output FILE, the same command could go on from there",
-    ]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-@pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
-def test_sigint_waits_for_no_pass(prompts: Path, way: list[str]) -> None:
-    waiting = Waiting()
-    with serving(waiting) as verifier:
-        waiting.may_answer.clear()
-        waiting.asked.clear()
-        process = _started(verifier, prompts, *way, "--concurrency", "2")
-        try:
-            assert waiting.asked.wait(60)
-            process.send_signal(signal.SIGINT)
-            _, complaints = process.communicate(timeout=60)
-            assert process.returncode == 130 and b"Traceback" not in complaints, complaints
-            until(lambda: verifier.sessions == 0, "the verifier keeps a session")
-        finally:
-            waiting.may_answer.set()
 
 
 def test_on_a_terminal_a_rule_names_the_prompt_of_each_text(

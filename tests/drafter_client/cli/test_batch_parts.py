@@ -2,9 +2,7 @@
 
 import io
 import json
-import signal
 import threading
-from _thread import interrupt_main
 from contextlib import closing
 from typing import Any
 
@@ -46,15 +44,6 @@ def test_an_object_holds_any_text(texts: list[str], ascii_only: bool) -> None:
 def test_a_byte_order_mark_is_no_text() -> None:
     assert [prompt.text for prompt in _parse(b"\xef\xbb\xbfa\nb")] == ["a", "b"]
     assert _parse(b'\xef\xbb\xbf{"prompt": "a"}', "p.jsonl")[0].text == "a"
-
-
-def test_the_settings_of_an_object_override_the_flags() -> None:
-    settings = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
-    lines = [{"prompt": "a", "id": "x", "system": "s", **settings}, {"prompt": "b", "id": 7, "max_tokens": None}]
-    first, second = _parse("\n".join(map(json.dumps, lines)).encode(), "p.jsonl", chat=True, system="t")
-    options = Options(max_tokens=3, temperature=1, top_k=5, top_p=0.5, seed=9, mode=Mode.TARGET)
-    assert first == FilePrompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"
-    assert second == FilePrompt(1, "b", DEFAULTS, 7, True, "t") and second.label == "prompt 2 (7)"
 
 
 @pytest.mark.parametrize(
@@ -163,40 +152,6 @@ def _no_thread_is_left() -> object:
         yield
 
 
-def test_results_come_in_order_of_completion() -> None:
-    together = threading.Barrier(3, timeout=20)
-    second_is_out = threading.Event()
-
-    def work(task: int) -> int:
-        together.wait()  # passes only when all three are running
-        if task != 1:
-            assert second_is_out.wait(20)
-        return task
-
-    results = in_parallel([0, 1, 2], work, 3, threading.Event())
-    assert next(results) == 1
-    second_is_out.set()
-    assert sorted(results) == [0, 2]
-
-
-@pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt()])
-def test_an_error_stops_the_others_and_is_raised_after_the_results(error: BaseException) -> None:
-    stop = threading.Event()
-    failing = threading.Event()
-
-    def work(task: int) -> int:
-        if task == 0:
-            assert failing.wait(20) and stop.wait(20)
-            return task
-        failing.set()
-        raise error
-
-    results = in_parallel(range(5), work, 2, stop)
-    assert next(results) == 0
-    with pytest.raises(type(error)):
-        next(results)
-
-
 def test_closing_stops_the_threads() -> None:
     stop = threading.Event()
 
@@ -208,24 +163,6 @@ def test_closing_stops_the_threads() -> None:
     with closing(in_parallel(range(50), work, 2, stop)) as results:
         assert next(results) == 0
     assert stop.is_set()
-
-
-def test_a_signal_that_does_not_end_the_wait_is_handled() -> None:
-    """As one that arrives just before the wait begins: `interrupt_main` asks for the handler, and wakes no thread."""
-    taken, handled = threading.Semaphore(1), threading.Semaphore(0)
-
-    def work(task: int) -> bool:
-        assert taken.acquire(timeout=20)  # the main thread is about to wait for this task
-        interrupt_main(signal.SIGINT)
-        return handled.acquire(timeout=20)
-
-    before = signal.signal(signal.SIGINT, lambda number, frame: handled.release())
-    try:
-        for was_handled in in_parallel(range(5), work, 1, threading.Event()):
-            assert was_handled
-            taken.release()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _text(index: int, tokens: int, total_ms: float, **more: Any) -> Result:

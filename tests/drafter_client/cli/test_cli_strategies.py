@@ -2,19 +2,14 @@
 
 import json
 import re
-import threading
 from pathlib import Path
 
 import pytest
-from llguidance import LLTokenizer
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar import compiling
-from specpair.grammar.tokenizer import tokenizer_of as made
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, serving
+from tests.drafter_client.support import Verifier
 from tests.specpair.speculation import processed
 
 PROMPT = "def f(x):"
@@ -178,25 +173,6 @@ def test_each_command_keeps_to_the_grammar(drafter: Command, verifier: Verifier,
         ran = drafter(*how, *LONGER, *flags, "--json")
         assert (ran.status, ran.err) == (0, "")
         assert re.fullmatch(pattern, json.loads(ran.out)["text"])
-
-
-@pytest.mark.parametrize("size", [258, 300])  # the target's: the draft model has 258 ids
-def test_a_flag_has_the_vocabularies_read_before_the_text(
-    drafter: Command, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    threads = list[threading.Thread]()
-
-    def tokenizer_of(vocabulary: Vocabulary) -> LLTokenizer:
-        threads.append(threading.current_thread())
-        return made(vocabulary)
-
-    with serving(ScriptedBackend(Script(seed=1, vocabulary_size=size), slots=4)) as verifier:
-        monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
-        pair = ["--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1", *LONGER]
-        for flags in ([], ["--regex", "[ab]{2,4}"]):
-            assert drafter(*pair, *flags).status == 0
-            assert set(threads) == ({threading.main_thread()} if flags else set())
-    assert len(threads) == (1 if size == 258 else 2)
 
 
 def test_a_file_of_prompts_may_have_them(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:

@@ -61,26 +61,6 @@ def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier, drafter: Comm
 AWAY = VerifierUnreachable("no verifier answers")
 
 
-def test_it_is_asked_until_it_is_there_and_said_once() -> None:
-    said: list[str] = []
-    kept: list[Callable[[str], object]] = []
-    left = [AWAY, AWAY, AWAY]
-
-    def make(notice: Callable[[str], object]) -> str:
-        notice("one is away")
-        if left:
-            raise left.pop()
-        kept.append(notice)
-        return "a pair"
-
-    pauses: list[float] = []
-    assert retry_until_there(make, 300.0, said.append, pauses.append, lambda: 0.0) == "a pair"
-    assert said == ["one is away", "waiting for the verifier, 300 s at most (--patience): no verifier answers"]
-    assert len(pauses) == 3
-    kept[0]("one is back")
-    assert said[2:] == ["one is back"]
-
-
 @pytest.mark.parametrize(("patience", "asked"), [(0.0, 1), (2.5, 4)])
 def test_the_wait_has_an_end(patience: float, asked: int) -> None:
     now, count = 0.0, 0

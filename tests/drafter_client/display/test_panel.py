@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from drafter_client.display.panel import legend, show, show_main
-from drafter_client.display.panel_rows import bars, columns, couples, headline, hints, lines
+from drafter_client.display.panel import show, show_main
+from drafter_client.display.panel_rows import bars, columns, couples, hints, lines
 from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.corpus.draft_corpus import CorpusState
 from specpair.speculation.acceptance.token_sources import TokenSource
@@ -110,63 +110,11 @@ def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
     assert not any("prediction" in line for line in _lines(stats_of()))
 
 
-def test_the_panel_of_an_overlapped_run() -> None:
-    schedules = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
-    sources = Counter(
-        {TokenSource.ACCEPTED: 70, TokenSource.RECOVERED: 5, TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 24}
-    )
-    lines = _lines(
-        stats_of(
-            drafts_sent=31,
-            mispredicted=40,
-            next_draft_ready=30,
-            schedules=schedules,
-            token_sources=[*sources.elements()],
-        )
-    )
-    assert lines[6:11] == [
-        "mispredicted 40 tokens next draft ready 75.0%",
-        "drafts sent 31 drafts out of date 6",
-        "sent 3.0 KiB received 10.0 KiB",
-        "tokens 70 accepted, 5 recovered, 1 bonus, 24 target-decoded",
-        "schedule overlapped 80%, self-continued 20%",
-    ]
-
-
 def _alone(**changes: object) -> Stats:
     """As `stats_of`, of one model alone."""
     token_times = [0.05, *[0.019, 0.021] * 49, 0.026]
     changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft": 0.05, "token_times": token_times}
     return stats_of(**changed | changes)
-
-
-def test_the_panel_of_a_solo_run() -> None:
-    lines = _lines(_alone(mode="solo", times=WaitTimes(prefill=0.05), total_time=2.036), 80)
-    assert lines[:-2] == [
-        "big-7b alone, on this machine",
-        "prompt 12 tokens ITL median 21.00 ms",
-        "generated 100 tokens ITL p90 21.00 ms",
-        "ended by max_tokens ITL longest 26.00 ms",
-        "TTFT 50 ms TPOT 20.06 ms",
-        "speed 49.12 tokens/s",
-        "",
-        "what the text waited for",
-        "prefill 50 ms 2% █",
-        "generating 1986 ms 98% " + 29 * "█",
-        "",
-    ]
-    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
-
-
-@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
-@pytest.mark.parametrize("width", [80, 100, 200])
-def test_on_a_usual_terminal_no_row_is_wrapped(mode: str, width: int) -> None:
-    unwrapped, printed = _printed(everything(mode), 400), _printed(everything(mode), width)
-    assert len(printed) == len(unwrapped) and {len(line) for line in printed} == {len(printed[0])}
-    assert len(printed[0]) <= width
-    assert [line.split("█")[0].split() for line in printed[1:-1] if "ms a token" not in line] == [
-        line.split("█")[0].split() for line in unwrapped[1:-1] if "ms a token" not in line
-    ]
 
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
@@ -246,21 +194,6 @@ def test_notes_come_with_the_main_metrics_too() -> None:
     assert "lossy: draft tokens were accepted that the target gave more than 0.2" in " ".join(
         _main(stats_of(sampling=LOSSY))
     )
-
-
-@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
-@pytest.mark.parametrize("width", [40, 80, 100])
-def test_no_main_metric_is_wrapped(mode: str, width: int) -> None:
-    metrics = headline(everything(mode))
-    lines = _main(everything(mode), width)
-    assert all(any(" ".join(metric.split()) in line for line in lines) for metric in metrics)
-
-
-@pytest.mark.parametrize("width", [20, 30, 52])
-def test_the_legend_wraps_on_a_narrow_terminal(width: int) -> None:
-    lines = legend(width).plain.split("\n")
-    assert len(lines) > 1 and all(line.startswith("■ ") and len(line) <= width for line in lines)
-    assert "   ".join(lines) == legend().plain
 
 
 LOSSY = {"strategy": "threshold", "threshold": 0.2}

@@ -3,10 +3,8 @@
 import io
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -69,24 +67,6 @@ def test_the_text_on_the_screen_is_unchanged_by_the_line(text: list[str], rows: 
     assert screen.lines == plain.lines
 
 
-def test_the_line_is_below_the_text_and_the_text_continues() -> None:
-    console, screen = _console(60), Screen(60, 3)
-    line = StatusLine(console, below_text=True, clock=Ticks(0.1))
-    line.begin()
-    screen.feed(_written(console))
-    assert screen.lines == ["", "drafter: waiting for the first token"]
-    shown = []
-    for piece in ("one ", "two\n", "three ", "four\n", "five", " six"):
-        line.wipe()
-        console.file.write(piece)
-        line.wrote(2, piece)
-        screen.feed(_written(console))
-        shown.append(screen.lines)
-    assert shown[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
-    assert shown[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
-    assert shown[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
-
-
 def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     console, screen = _console(60), Screen(60, 4)
     monkeypatch.setattr("sys.stderr", console.file)
@@ -106,21 +86,6 @@ def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert screen.lines == ["one", "two", "drafter: waiting for the verifier", "drafter: still waiting", " three"]
     say("drafter: on its own")
     assert _written(console) == "drafter: on its own\n"
-
-
-def test_without_a_text_on_the_screen_only_the_line_is_shown() -> None:
-    console, screen = _console(30), Screen(30)
-    line = StatusLine(console, below_text=False, clock=Ticks())
-    line.begin()
-    for _ in range(3):
-        line.wipe()
-        line.wrote(100, "text\n" * 9)
-    line.busy("measuring the target alone, which takes its time")
-    screen.feed(_written(console))
-    assert screen.lines == ["drafter: measuring the target"]
-    line.wipe()
-    screen.feed(_written(console))
-    assert screen.lines == []
 
 
 @pytest.mark.parametrize(
@@ -154,16 +119,6 @@ def _flowed(parts: list[str]) -> list[str]:
     screen = Screen(12)
     screen.feed(_written(console))
     return screen.lines
-
-
-@given(
-    some.lists(some.sampled_from(["a", "word", "longer", "exactlytwelv"]), min_size=1, max_size=12),
-    some.lists(some.integers(0, 100), max_size=20),
-)
-def test_rows_break_between_words_however_the_text_comes(words: list[str], cuts: list[int]) -> None:
-    text = " ".join(words)
-    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    assert _flowed([text[begin:end] for begin, end in pairwise(bounds)]) == textwrap.wrap(text, 12)
 
 
 @given(some.lists(some.text(characters, max_size=15), max_size=12))
@@ -230,18 +185,6 @@ def test_lines_said_meanwhile_are_above_the_bar(
     assert len(screen.lines) == 3
     say("drafter: on its own")
     assert capsys.readouterr().err == "drafter: on its own\n"
-
-
-def test_there_is_no_bar_where_a_pipe_may_share_the_screen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    reading, writes = os.pipe()
-    with open(reading), open(writes, "w") as pipe, monkeypatch.context() as patched:
-        patched.setattr("sys.stdout", pipe)
-        with writing(8, 3, Ticks(0.0)) as progress:
-            progress.wrote(7)
-    assert capsys.readouterr().err == ""
 
 
 LINES = [

@@ -1,6 +1,5 @@
 """Successful HTTP exchanges: kept-alive connections, counted and bounded bytes, streams of events."""
 
-import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -13,7 +12,7 @@ from httpcore._backends.sync import SyncStream
 from drafter_client.errors import BadReply, BadUrl, VerifierUnreachable
 from drafter_client.http import connection as traffic
 from drafter_client.http.connection import HttpConnection
-from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]
 
@@ -63,36 +62,6 @@ def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
             assert next(events) == ("tokens", b"1")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_work_that_begins_when_a_request_is_sent() -> None:
-    seen: list[int] = []  # how many requests the server has received, each time that the work began
-    begun = threading.Event()
-
-    def begin() -> None:
-        seen.append(len(server.requests))
-        begun.set()
-
-    def answer(peer: Peer) -> None:
-        assert peer.read() is not None
-        assert begun.wait(PATIENCE), "the request was sent, and nothing was received"
-        peer.reply(b"[1]")
-        echo(peer)
-
-    with answering(answer) as server, closing(HttpConnection(server.url)) as sender:
-        sender.when_sent(begin)
-        assert not seen
-        assert _ask(sender) == [1]
-        assert _ask(sender, b"[2]") == [2]
-    assert len(seen) == 1, "with the first request alone"
-
-
-def test_work_begins_at_once_where_sending_cannot_be_seen() -> None:
-    seen: list[int] = []
-    given = httpx.MockTransport(lambda _: httpx.Response(200, json=[1]))
-    with closing(HttpConnection("http://bigbox:8000", given)) as sender:
-        sender.when_sent(lambda: seen.append(1))
-        assert seen == [1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -222,28 +222,6 @@ def test_lookup_takes_over_where_the_text_repeats_itself(lookup: bool) -> None:
     assert selection.next(60) == "target", "a text in which lookup is off"
 
 
-def test_probes_of_several_texts_are_counted_once() -> None:
-    selection = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.0005, 0.0)
-    selection.add_measurement(Mode.REMOTE, 300, 1.0)
-    selection.add_measurement(Mode.TARGET, 100, 1.0)
-    assert not selection.probe_is_due(0.4)
-    assert [selection.probe_is_due(0.6), selection.probe_is_due(0.6)] == [True, False], "one at a time"
-    assert not selection.probe_is_due(9.0), "while the first one is under way"
-    selection.probed(0.05, 9.0)
-    assert not selection.probe_is_due(9.4) and selection.fastest is Mode.REMOTE
-    assert selection.probe_is_due(9.5)
-    selection.probed(None, 9.6)
-    assert selection.fastest is Mode.REMOTE, "a failed probe is ignored"
-    for now in (10.3, 11.3):
-        assert selection.fastest is Mode.REMOTE and selection.probe_is_due(now)
-        selection.probed(0.05, now)
-    assert selection.fastest is None and selection.link == 0.05
-    for now in (12.3, 13.3, 14.3):
-        assert selection.probe_is_due(now)
-        selection.probed(0.0006, now)
-    assert selection.fastest is Mode.REMOTE, "measurements over a link hold when the link returns"
-
-
 def test_time_of_the_reader_does_not_lower_the_measured_rate() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
     stats, run = _begin(world, 400, _selection(world))

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
-from drafter_client.display.progress import say_outage, verifier_loading
+from drafter_client.display.progress import verifier_loading
 from drafter_client.generation.events import Resumed
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
@@ -160,23 +160,6 @@ def test_the_line_of_a_failed_text_has_the_reason(caplog: pytest.LogCaptureFixtu
     line = json.loads(JsonFormatter().format(record))
     assert (line["ended_by"], line["reason"]) == ("error", reason) and verifier.url in reason
     assert record.getMessage().endswith(f"ended by error: {reason}")
-
-
-def test_waits_are_logged_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    lines: list[str] = []
-    say = say_outage(lines.append)
-    for outage in (Outage(0.0, 9.0, "nothing answers"), Outage(1.0, 9.0, ""), Outage(2.0, 9.0, "", over=True)):
-        say(outage)
-    with verifier_loading(lines.append) as loading:
-        for progress in (None, 0.05, 0.31, 0.39):
-            loading(progress)
-    assert lines == [
-        "waiting for the verifier (nothing answers) … 0 s of 9 (--patience)",
-        "the verifier answers again after 2 s",
-        "the verifier is loading its model … 0%",
-        "the verifier is loading its model … 30%",
-    ]
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("on_terminal", [False, True])

@@ -233,24 +233,3 @@ def test_it_is_used_with_the_keyboard_alone_and_on_a_narrow_screen(page: Any) ->
     page.keyboard.press("Escape")
     assert page.get_by_role("button", name="New conversation").is_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_open_panels_leave_half_of_the_height_to_the_conversation(page: Any) -> None:
-    for name in ("Settings", "Tools and JSON", "What the pair does"):
-        page.get_by_text(name).click()
-    for width, height, share in ((1280, 900, 0.5), (1000, 900, 0.5), (390, 844, 0.4)):
-        page.set_viewport_size({"width": width, "height": height})
-        assert page.locator("#messages").bounding_box()["height"] >= share * height
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_colours_follow_the_system_until_they_are_chosen(page: Any) -> None:
-    colour = "getComputedStyle(document.body).backgroundColor"
-    page.emulate_media(color_scheme="dark")
-    page.locator("html[data-theme=dark]").wait_for()
-    dark = page.evaluate(colour)
-    page.emulate_media(color_scheme="light")
-    page.locator("html[data-theme=light]").wait_for()
-    assert page.evaluate(colour) == "rgb(255, 255, 255)" != dark
-    page.get_by_role("button", name="Switch to dark colours").click()
-    assert page.evaluate(colour) == dark

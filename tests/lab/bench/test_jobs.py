@@ -1,15 +1,12 @@
 """What is asked in which order, and when jobs begin."""
 
-import asyncio
-import time
 from random import Random
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.bench.case import Arrival, Case, Due, Prompt, TraceFile
-from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, in_a_loop, jobs_of, plan
+from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, jobs_of, plan
 
 PROMPTS = [Prompt(text="a"), Prompt(turns=["b", "c"])]
 
@@ -66,15 +63,6 @@ def test_every_request_is_asked_once_and_what_is_left_after_an_interruption(
     assert planned(wanted) == []
 
 
-@given(CASES, st.integers(1, 3))
-def test_sides_take_turns_and_begin_by_turns(cases: list[PreparedCase], repetitions: int) -> None:
-    found = list(plan(cases, ["a", "b"], repetitions=repetitions, warm_up=0))
-    order = [each.side for each in found]
-    assert order == ["a", "b", "b", "a"] * (len(order) // 4) + ["a", "b"] * (len(order) % 4 // 2)
-    for each in found:
-        assert len(each.jobs) == (1 if each.case.case.most_at_once == 1 else len(each.case.jobs))
-
-
 def test_sides_are_warmed_up_first_and_requests_that_arrive_by_themselves_are_in_one_block() -> None:
     case = prepared("0", 4, arrival=Arrival(poisson=1.0))
     found = plan([case], ["a", "b"], repetitions=1, warm_up=1)
@@ -98,44 +86,3 @@ def test_jobs_have_the_lengths_of_a_trace() -> None:
     assert [(job.characters, job.max_tokens) for job in made.jobs] == [(40, 5), (80, 6), (40, 5)]
     assert made.text_of(made.jobs[0]) == "> " + ("abc" * 14)[:40]
     assert PreparedCase.model_validate_json(made.model_dump_json()) == made
-
-
-class Jobs:
-    """Counts the jobs under way; each ends after some turns of the loop."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.now = self.most = 0
-
-    async def run(self, job: int, due: float) -> None:
-        self.begun.append(job)
-        self.now += 1
-        self.most = max(self.most, self.now)
-        for _ in range(job % 3 + 1):
-            await asyncio.sleep(0)
-        self.now -= 1
-
-
-@given(st.integers(1, 20), st.integers(1, 6))
-@settings(deadline=None)
-def test_a_loop_keeps_so_many_under_way(count: int, at_once: int) -> None:
-    jobs = Jobs()
-    asyncio.run(in_a_loop(range(count), jobs.run, at_once, time.perf_counter))
-    assert jobs.begun == list(range(count))
-    assert jobs.most == min(count, at_once)
-
-
-def test_an_error_ends_the_others() -> None:
-    ended = []
-
-    async def run(job: int, due: float) -> None:
-        if job == 1:
-            raise ValueError("one")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(job)
-
-    with pytest.raises(ValueError, match="one"):
-        asyncio.run(in_a_loop([0, 1, 2], run, 3, time.perf_counter))
-    assert sorted(ended) == [0, 2]

@@ -1,11 +1,9 @@
 """Measures, intervals, comparisons, equal texts."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from lab.bench.analysis import analyse, equality
 from lab.bench.case import Slo
@@ -13,8 +11,6 @@ from lab.bench.comparison import Sample, compare, paired_ratio
 from lab.bench.records import MeasuredRequest, RequestFailure, Speculation
 from lab.bench.summary import summarise
 from tests.lab.bench.runs import a_case, a_request, a_side, at_pace, pair_and_target
-
-positive = st.floats(0.001, 1000)
 
 
 def four_at_two_at_once() -> list[MeasuredRequest]:
@@ -129,28 +125,3 @@ def test_the_first_texts_that_differ_are_told(mine: str | None, theirs: str | No
     found = equality("c", "pair", "target", ones, others)
     assert found is not None and (found.equal, found.pairs) == (1, 3)
     assert "the first that differs: prompt p3, seed 7" in found.sentence and found.sentence.endswith(words)
-
-
-@pytest.mark.parametrize(
-    ("slo", "given", "good"),
-    [
-        ({}, {}, True),
-        ({"ttft_ms": 500, "latency_ms": 1500}, {}, True),
-        ({"ttft_ms": 499}, {}, False),
-        ({"ttft_ms": 500}, {"failure": RequestFailure(kind="timeout", message="")}, False),
-        ({"itl_ms": 500}, {"tokens_out": 1}, False),
-    ],
-)
-def test_a_request_meets_an_objective_only_with_every_bound(
-    slo: dict[str, float], given: dict[str, Any], good: bool
-) -> None:
-    made = a_request(**{"chunks": (0.5, 1.5), "tokens_out": 5, **given})
-    bounds = Slo(**{name: float(bound) for name, bound in slo.items()})
-    assert summarise(a_case(slo=bounds).case, a_side("s"), [made]).values.get("good_share", 1.0) == good
-
-
-def test_figures_of_a_request() -> None:
-    made = a_request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
-    assert (made.ttft_ms, made.latency_ms, made.itl_ms) == (500, 1500, 250)
-    assert made.chunk_gaps_ms == [0, 1000]
-    assert made.tokens_per_second == pytest.approx(5 / 1.5)

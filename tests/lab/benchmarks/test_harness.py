@@ -2,12 +2,9 @@
 
 import argparse
 import socket
-import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -117,53 +114,6 @@ def listener() -> Iterator[socket.socket]:
 
 def url_of(listener: socket.socket) -> str:
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@contextmanager
-def joined(listener: socket.socket, rtt_ms: float) -> Iterator[Ends]:
-    with relay(url_of(listener), rtt_ms) as url:
-        ends = Ends(url, listener)
-        with ends.client, ends.server:
-            yield ends
-
-
-def received(end: socket.socket) -> bytes:
-    """All that comes until EOF."""
-    return b"".join(iter(lambda: end.recv(1 << 20), b""))
-
-
-def test_all_bytes_pass_both_ways_at_once_and_so_does_each_eof(listener: socket.socket) -> None:
-    there, back = (bytes([seed]) + bytes(range(251)) * 24_000 for seed in (1, 2))  # more than may wait in a relay
-    with joined(listener, 2.0) as ends:
-
-        def send(end: socket.socket, data: bytes) -> threading.Thread:
-            def run() -> None:
-                end.sendall(data)
-                end.shutdown(socket.SHUT_WR)
-
-            thread = threading.Thread(target=run)
-            thread.start()
-            return thread
-
-        senders = [send(ends.client, there), send(ends.server, back)]
-        results: list[bytes] = []
-        reader = threading.Thread(target=lambda: results.append(received(ends.server)))
-        reader.start()
-        assert received(ends.client) == back
-        for thread in (reader, *senders):
-            thread.join(10)
-            assert not thread.is_alive()
-        assert results == [there]
-
-
-def test_a_reset_passes_on(listener: socket.socket) -> None:
-    with joined(listener, 1.0) as ends:
-        ends.client.sendall(b"hello")
-        assert ends.server.recv(5) == b"hello"
-        ends.server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        ends.server.close()
-        with pytest.raises(ConnectionResetError):
-            ends.client.recv(1)
 
 
 def test_a_round_trip_is_not_faster_than_the_link_and_the_first_waits_for_the_handshake(

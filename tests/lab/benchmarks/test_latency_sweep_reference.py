@@ -61,21 +61,6 @@ def test_replays_equal_those_computed_by_hand(
     assert replay(trace(text), times(draft), policy(name, k)) == history
 
 
-@pytest.mark.parametrize(
-    ("text", "passes", "seconds"),
-    [
-        ("++--+", (10, 11, 12), 12 + 10 + 10),  # runs of 2, 0, and an end that comes without a miss
-        ("++-++-", (10, 11, 12), 12 + 12),
-        ("+++", (10, 11, 12), 12),
-        ("++-", (10, 10, 100), 10 + 10),  # two passes are cheaper
-        ("+-", (10, 20, 12), 12),  # a wider one is
-    ],
-)
-def test_the_bound_equals_that_computed_by_hand(text: str, passes: tuple[float, ...], seconds: float) -> None:
-    bound = upper_bound(trace(text), MeasuredLatencies(2.0, lambda k: passes[min(k, 2)], 8.0))
-    assert bound == pytest.approx(len(text) / seconds)
-
-
 def test_the_best_is_the_fastest_replay_of_all() -> None:
     text, costs = trace("+++-++-++++-+" * 3), times()
     found = best(text, costs)
@@ -105,12 +90,3 @@ def test_in_order_of_time_up_to_the_end_and_never_above_the_bound(
         assert list(at) == sorted(at)
         assert list(known) == sorted(set(known)) and known[-1] == len(text.agrees)
         assert (known[-1] - 1) / at[-1] <= bound * (1 + 1e-9), one.name
-
-
-@given(texts, lengths, seconds, seconds, st.sampled_from([0.0, 1.0]))
-def test_an_eager_verifier_is_never_slower_than_the_target_alone(
-    text: Trace, k: int, draft: float, delay: float, per_draft: float
-) -> None:
-    history = replay(text, times(draft, delay, per_draft), policy("self-continued, eager", k))
-    worst_pass = 10 + per_draft * k  # what drafts add to a pass that none of them survives is its price
-    assert history[-1][0] <= worst_pass * (len(text.agrees) - 1) + 1e-6

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
-from lab.benchmarks.real_pair import llama_server, pair, recording
-from lab.benchmarks.real_pair.compute import COPY, FILE, TextKey, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair import pair, recording
+from lab.benchmarks.real_pair.compute import TextKey, keep, mean, ratios, read
 from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events
 from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
 from lab.benchmarks.real_pair.recording import DraftChoices, RecordedText, TextChoices, choices_of
@@ -117,22 +116,6 @@ def test_events_are_read_and_errors_raised() -> None:
         completed(0.0, [(1.0, told([5], 1))])
 
 
-def test_what_is_missing_to_compile_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "lab" / "benchmarks" / "real_pair" / "build_llama_server"
-    script.parent.mkdir(parents=True)
-    shutil.copy(Path(llama_server.__file__).with_name("build_llama_server"), script)
-    monkeypatch.setattr(llama_server, "__file__", str(script.with_name("llama_server.py")))
-    (tmp_path / "bin").mkdir()
-    for name in ("bash", "dirname", "cmp"):
-        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(SystemExit):
-        llama_server.built()
-    assert "there is no cmake to compile it with. CMake and a C/C++ compiler are needed: apt" in capfd.readouterr().err
-
-
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
     return Report("real_pair.compute", Namespace(), folder=tmp_path)
@@ -155,15 +138,3 @@ def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(
     assert found["draft-simple 3"] == {"code": 2.0, "story": 0.5}
     assert mean(found["ours, remote"]) == pytest.approx(2.0)
     assert "ours, fused" not in found, "it has not written every kind"
-
-
-def test_their_best_is_said_with_the_draft_models_file_and_with_its_copy(report: Report) -> None:
-    rates = {ALONE: 1.0, f"p-min 0.5, {FILE}": 1.5, f"p-min 0.5, {COPY}": 2.0, "ours, remote": 3.0}
-    for repeat in range(2):
-        for way, rate in rates.items():
-            kept(report, "code", repeat, way, 10.0 / rate)
-    kept(report, "code", 0, f"draft-simple 8, {COPY}", 10.0 / 2.5)
-    said = "\n".join(tables(read(report)))
-    assert f"ours, remote over p-min 0.5, {FILE}: 2.00" in said
-    assert f"ours, remote over p-min 0.5, {COPY}: 1.50" in said, "one repeat is no median of two"
-    assert "2.50  of 1\n" in said

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from lab.benchmarks.verify_curve import STEP, Cell, Passes, Timing, grid, main, measure, options_from, tables
+from lab.benchmarks.verify_curve import Cell, Passes, Timing, grid, main, options_from, tables
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.costs.tables import read_table
 from lab.simulator.paced.engine import Paced
@@ -48,22 +48,6 @@ def test_a_path_of_each_timed_tree_is_kept(passes: Passes) -> None:
         "         2     2.00",
         "         4     4.00",
     ]
-
-
-def test_a_machine_that_becomes_slower_changes_times_and_not_ratios() -> None:
-    """Cells of a cost of a millisecond a token, on a machine that is twice as slow from the second round on."""
-    seen: list[Cell] = []
-
-    def seconds(cell: Cell) -> float:
-        seen.append(cell)
-        return (2e-3 if len(seen) > 9 else 1e-3) * cell.tokens
-
-    found = measure(seconds, grid([1, 2], [0, 3], 99), lambda rounds: rounds < 5)
-    for at in range(0, len(seen), 9):  # a round of 4 cells, with steps before, between and behind them
-        assert seen[at : at + 9 : 2] == [STEP] * 5
-        assert sorted(seen[at + 1 : at + 9 : 2]) == sorted(found)
-    assert found[Cell(2, 3)] == pytest.approx((16.0, 8.0, 0.0))
-    assert found[STEP].ratio == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

@@ -155,18 +155,6 @@ def test_the_boundary_is_found_as_narrow_as_is_asked(start: int, at: int, wanted
     assert len(tried) <= 22
 
 
-def test_the_answer_says_what_holds_and_what_breaks() -> None:
-    capacity = found(lambda count, _: 1.0 if count <= 20 else 0.9, 6)
-    inside, outside = capacity.sentences()
-    assert inside.startswith("The most that keeps the promise: 20 drafters (devices.drafters[laptop].count=13, ")
-    assert "SLO attainment 100.0 % (29.2 % to 100.0 %), at least 95.0 % is asked" in inside
-    assert outside == "What breaks it: 21 drafters: SLO attainment 90.0 % ± 0.0 %, at least 95.0 % is asked."
-    shown = capacity.table()
-    assert [row[0] for row in shown.rows] == [str(count) for count in sorted(capacity.trials)]
-    assert shown.headings[:3] == ("drafters", "devices.drafters[laptop].count", "devices.drafters[phone].count")
-    assert shown.rows[-1][-1] == "breaks"
-
-
 # The command.
 
 

@@ -3,21 +3,16 @@ known of modes, devices and policies is seen.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import count
 from typing import Any
 
 import pytest
 
 from gateway.balancing import KNOWN
-from lab.simulator.costs.cost import LinearCost
 from lab.simulator.fleet.record import Conversation, Record, Status, Turn
-from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text
+from lab.simulator.fleet.text import OTHERS, Choices, Text
 from lab.simulator.virtual.agreement import stated
-from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
-from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.world import World
 from tests.lab.simulator.fleets import DRAFT, MODES, TWO, configured, conversations, link, run
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.scheduler import Scheduler
@@ -45,35 +40,6 @@ def test_every_request_is_answered_once_and_the_same_seed_gives_the_same_records
     assert [asdict(each) for each in again] == [asdict(each) for each in records]
     other, _ = run(setting, conversations(8, 0.05), seed=1)
     assert [asdict(each) for each in other] != [asdict(each) for each in records]
-
-
-def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
-    """The router and the connection add nothing: the times are those of the same pair without them."""
-    setting = configured("remote", connections=[link(30)])
-    ((record,), fleet) = run(setting, conversations(1, 0.0, turns=1, output=40))
-    node = fleet.nodes["a-1"]
-    text = Text([*range(record.prompt_tokens)], lambda what: fleet.stream(f"c0/0/{what}"))
-    world = World(
-        RuleTarget(slots=32, context_length=node.kind.longest),
-        lambda plan: node.kind.pass_cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch]),
-        pass_times=node.pass_times,
-    )
-    pair = EngineDrafter(
-        world,
-        text.tokens(0, text.prompt_len),
-        Agreeing(Choices(text, stated(0.8))),
-        DraftEngine(world, LinearCost(8.0, 1.2, 0.1)),
-        0,
-        lambda committed: None,
-        max_tokens=record.output_tokens,
-        network=Network(0.03),
-        pass_times=node.pass_times,
-    )
-    pair.start()
-    world.run(done=lambda: pair.finished)
-    alone = [pair.course.opened, *pair.course.times]
-    assert [each - record.sent for each in record.times] == pytest.approx(alone)
-    assert (record.drafted, record.accepted) == (pair.course.judged, pair.course.accepted)
 
 
 def test_a_text_that_an_overloaded_verifier_does_not_take_fails() -> None:
@@ -124,22 +90,6 @@ def test_what_is_under_way_at_the_end_is_unfinished(mode: str) -> None:
     records, _ = run(configured(mode, TWO), conversations(3, 0.05), until=0.5)
     assert [each.status for each in records] == [Status.UNFINISHED] * 3
     assert records[0].times and max(records[0].times) <= 0.5
-
-
-def test_a_closed_loop_has_its_users_at_once_and_they_pause() -> None:
-    def endless() -> Iterator[Conversation]:
-        for number in count():
-            yield Conversation(f"c{number}", 0.0, (Turn(20, 8, 0.3), Turn(20, 8, 0.1)))
-
-    workload = {"arrival": "closed", "users": 3, "prompt_tokens": 9, "output_tokens": 5}
-    records, _ = run(configured("target", TWO, connections=[link(20)], workload=workload), endless(), until=20.0)
-    whole = [each for each in records if each.status is Status.WHOLE]
-    assert len(whole) > 30 and at_once(whole) == 3
-    begun = sorted(each.sent for each in whole if not each.turn)
-    ended = sorted(each.end for each in whole if each.turn)
-    assert begun[:3] == [0.3] * 3
-    for begin, end in zip(begun[3:], ended, strict=False):
-        assert begin == pytest.approx(end + 0.02 + 0.3), "one begins as the session of one is released"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -219,12 +169,3 @@ def test_a_request_that_an_overloaded_verifier_sends_away_comes_again(mode: str)
     """After the second that it is told to wait."""
     records = written(mode, texts=6, slots=2, max_queue=2, draft={"slots": 6}, rtt_ms=20)
     assert max(each.ttft for each in records) > 1.0
-
-
-@pytest.mark.parametrize(("mode", "says"), [("lockstep", False), ("remote", True)])
-def test_a_drafter_says_when_its_next_draft_comes_as_the_real_one_does(
-    mode: str, says: bool, requests: list[Request]
-) -> None:
-    written(mode, rtt_ms=20)
-    assert len(requests) > 4
-    assert all((each.policy.next_in is not None) == says for each in requests)

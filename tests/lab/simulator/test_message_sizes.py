@@ -9,7 +9,6 @@ import pytest
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
 from lab.simulator.virtual.network import SIZES
-from specpair.protocol.responses import GenerateTokensEvent, StreamedTokens
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from tests.drafter_client.support import serving
@@ -62,35 +61,3 @@ def test_a_text_in_rounds(client: VerifierClient) -> None:
     assert moved(client)[0] - before[0] == pytest.approx(SIZES.verify_tree.of(6, DIGITS), abs=8)
     assert moved(client)[1] - before[1] == pytest.approx(SIZES.verify_tree_reply.of(len(reply.tokens), DIGITS), abs=40)
     client.release(text.session_id)
-
-
-def test_a_text_that_the_server_writes(client: VerifierClient) -> None:
-    before, sizes = moved(client), [SIZES.generate_opened]
-    events = client.generate(TextSession(PROMPT), OPTIONS)
-    for event in events:
-        if isinstance(event, GenerateTokensEvent):
-            sizes.append(SIZES.generated.of(len(event.tokens), DIGITS))
-    assert len(sizes) > 20
-    summary = SIZES.generated.of(40, DIGITS) + 500  # in the end, when all tokens are there
-    check(client, before, SIZES.generate.of(len(PROMPT), DIGITS), sum(sizes) + summary, rel=0.1)
-
-
-def test_the_stream_of_a_session(client: VerifierClient) -> None:
-    text = TextSession(PROMPT)
-    with closing(client.another()) as other:
-        before = moved(client)
-        position = client.prefill(
-            text, OPTIONS | {"self_continue": False, "next_in_ms": 12.3}, listener=other
-        ).total_tokens
-        sent = SIZES.prefill.of(len(PROMPT), DIGITS) + SIZES.listen
-        check(other, before, sent, SIZES.prefill_streamed.of(len(PROMPT), DIGITS), rel=0.02)
-        events = iter(other.stream(text.session_id, position))
-        for _ in range(3):
-            before = moved(other)
-            position = client.verify(text.session_id, Draft(position)).total_tokens
-            event = next(events)
-            assert isinstance(event, StreamedTokens) and len(event.tokens) == 1
-            check(other, before, 0, SIZES.streamed.of(1, DIGITS), abs=5)
-    before = moved(client)
-    client.release(text.session_id)
-    check(client, before, SIZES.release, SIZES.release_reply, abs=10)

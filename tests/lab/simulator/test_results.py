@@ -14,7 +14,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.fleet.record import Record, Sample, Status
 from lab.simulator.results.gathered import Gathered
-from lab.simulator.results.measures import MEASURES, estimate, t_quantile
+from lab.simulator.results.measures import MEASURES, estimate
 from lab.simulator.results.page import page
 from lab.simulator.results.replications import (
     REQUESTS,
@@ -118,17 +118,6 @@ def test_series_have_no_edge_where_requests_are_under_way() -> None:
     assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
 
 
-def test_verifiers() -> None:
-    found = gathered()
-    for at, passes, busy in ((5.0, 7, 1.0), (10.0, 10, 2.0), (20.0, 30, 6.0), (30.0, 50, 10.0)):
-        found.sample([a_sample(at, passes=passes, busy=busy), a_sample(at, "big-2")])
-    values = found.measures()
-    assert values["utilisation"] == pytest.approx(8 / (20 + 20))
-    assert (values["occupancy"], values["tokens_per_pass"]) == (3.0, 6.0)
-    assert (values["queue_depth"], values["slots_held"]) == (2.0, 0.5)
-    assert found.nodes()["big-1"]["utilisation"] == pytest.approx(0.4)
-
-
 def test_energy_and_cost() -> None:
     """A verifier is sampled over 20 s, four laptops are there for the 50 s behind the burn-in."""
     found = gathered()
@@ -139,13 +128,6 @@ def test_energy_and_cost() -> None:
     joules = 100 * 20 + 4 * 10 * 50
     assert values["energy_j_per_token"] == joules / 4
     assert values["cost_per_million"] == pytest.approx((3.6 * 20 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
-
-
-@pytest.mark.parametrize(
-    ("degrees", "t"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (120, 1.9799)]
-)
-def test_quantiles_are_those_of_the_tables(degrees: int, t: float) -> None:
-    assert t_quantile(degrees) == pytest.approx(t, abs=5e-5)
 
 
 def test_an_interval_ends_where_values_cannot_be() -> None:

@@ -1,22 +1,14 @@
 """The search: its space, what it shows; with a fleet of formulas in place of a simulation where one is needed."""
 
 import csv
-import random
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from lab.simulator import __main__, command_line
-from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.reading import parse
-from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.replications import Values
 from lab.simulator.search.comparison import (
     BadSearch,
-    Comparison,
-    SearchCandidate,
     SearchKeys,
     candidates,
     read_search,
@@ -24,8 +16,6 @@ from lab.simulator.search.comparison import (
 from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
 
 COUNT = "devices.drafters[laptop].count"
-NO_MATTER = parse(FLEET, "fleet.yaml", Path())
-GOALS = SearchKeys().goals()
 
 
 @pytest.fixture
@@ -33,27 +23,6 @@ def fleet(tmp_path: Path) -> Path:
     file = tmp_path / "fleet.yaml"
     file.write_text(FLEET, encoding="utf-8")
     return file
-
-
-def by_formula(configuration: Configuration, number: int) -> Values:
-    """Tokens grow with drafters up to 6, waiting grows on; a load that all share is most of the noise."""
-    count = configuration.devices.drafters[0].count
-    load, own = random.Random(number).gauss(0, 10), random.Random(f"{number}/{count}").gauss(0, 0.01)
-    return dict.fromkeys(MEASURES, 1.0) | {
-        "throughput_tps": 100 + 10 * min(count, 6) - max(count - 6, 0) + load + own,
-        "ttft_p95_ms": 50 + 5 * count + load + own,
-        "slo_attainment": 1.0 if count < 9 else 0.5,
-    }
-
-
-def candidate(
-    number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0
-) -> SearchCandidate:
-    values: list[Values] = [
-        {"throughput_tps": first, "ttft_p95_ms": second, "slo_attainment": attained}
-        for first, second in zip(throughput, ttft, strict=True)
-    ]
-    return SearchCandidate(number, {"gamma": number}, NO_MATTER, values)
 
 
 # The space.
@@ -87,23 +56,6 @@ def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
 
 
 # What is shown.
-
-
-def test_the_difference_from_the_best_is_paired_so_the_load_that_both_have_drops_out() -> None:
-    loads = [0.0, 50.0, -30.0, 80.0]
-    worse = candidate(1, [100 + load for load in loads], [10.0] * 4)
-    better = candidate(2, [102 + load for load in loads], [12.0] * 4)
-    beyond = candidate(3, [900.0] * 4, [1.0] * 4, attained=0.5)
-    found = Comparison([worse, better, beyond], GOALS, 0.95)
-    shown = found.table()
-    assert shown.headings[3] == shown.headings[5] == "from the best"
-    assert [(row[1], row[3], row[5]) for row in shown.rows] == [
-        ("2", "-", "+2.00 ± 0"),
-        ("1", "-2.00 ± 0", "-"),
-        ("3", "+773 ± 78.5", "-9.00 ± 0"),  # misses the promise, so it is not the best
-    ]
-    head, first, *_ = found.rows()
-    assert first[head.index("throughput_tps_from_best")] == "-2.0"
 
 
 # The file, and the command.

@@ -14,29 +14,17 @@ from hypothesis import strategies as st
 
 from drafter_client.http.retries import FIRST_PAUSE, LONGEST_PAUSE
 from lab.simulator.costs.cost import SequencePass
-from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import (
     BadProfile,
     read_profile,
     shipped_profile,
     shipped_profiles,
-    stated,
 )
-from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
+from lab.simulator.virtual.draft_engine import DraftEngine
 from lab.simulator.virtual.network import Direction, Network
-from lab.simulator.virtual.world import EventLoop, SharedDevice, World
-from specpair.drafters.run.executors import READ_CHUNK
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from lab.simulator.virtual.world import EventLoop, SharedDevice
 
 MESSAGES = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1e5)), min_size=1, max_size=20)
-
-
-def test_a_message_takes_half_the_round_trip_and_its_bytes() -> None:
-    assert Direction(Network(0.04), random.Random(0)).arrival(1.0, 1e6) == 1.02
-    slow = Direction(Network(0.04, bandwidth=1e5), random.Random(0))
-    assert slow.arrival(1.0, 5e4) == pytest.approx(1.52)
-    assert slow.arrival(1.1, 1e4) == pytest.approx(1.62), "it follows the one before"
-    assert slow.arrival(9.0, 1e4) == pytest.approx(9.12), "the link was free"
 
 
 @given(MESSAGES, st.floats(1e3, 1e8), st.floats(0.0, 1.0))
@@ -60,14 +48,6 @@ def test_a_lost_message_is_sent_again_after_the_pauses_of_the_client() -> None:
     while sent < 20.0:
         sent += LONGEST_PAUSE
     assert Direction(network, random.Random(0)).arrival(0.0, 10.0) == pytest.approx(sent + 0.05)
-
-
-def test_jitter_and_loss_have_the_stated_means() -> None:
-    network, rng = Network(0.1, jitter=0.02, loss=0.1), random.Random(1)
-    takes = [network.takes(0.0, rng) for _ in range(20_000)]
-    there = [each for each in takes if each is not None]
-    assert 1 - len(there) / len(takes) == pytest.approx(0.1, abs=0.01)
-    assert sum(there) / len(there) == pytest.approx(0.07, abs=0.002)
 
 
 def _ends(passes: list[tuple[float, float]]) -> list[float]:
@@ -154,29 +134,3 @@ def test_calls_that_come_during_a_pass_share_the_next_one() -> None:
     loop.run()
     assert done == [("a", 1.0), ("b", 2.0), ("d", 2.0), ("c", 3.0)], "c does not fit beside b, and d does"
     assert cost.batches == [[(1, 10)], [(1, 10), (2, 10)], [(4, 10)]]
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-def test_a_drafter_reads_the_prompt_first(overlap: bool) -> None:
-    """In chunks beside the prefill, or in the first draft step; a part that is held is not read again."""
-    text = Text([*range(100)] * 12, random.Random)
-    cost = Passes()
-    world = World(RuleTarget(slots=1, context_length=4096), lambda plan: 1.0)
-    engine = DraftEngine(world, cost)
-    cost.batches.clear()
-    pair = EngineDrafter(
-        world,
-        text.tokens(0, text.prompt_len),
-        Agreeing(Choices(text, stated(1.0))),
-        engine,
-        100,
-        lambda committed: None,
-        max_tokens=6,
-        length=3,
-        mechanisms=Mechanisms() if overlap else LOCKSTEP,
-    )
-    pair.start()
-    world.run(done=lambda: pair.finished)
-    reading = [batch[0] for batch in cost.batches if batch[0][0] > 100]
-    assert reading == ([(READ_CHUNK, 100), (READ_CHUNK, 612)] if overlap else [(1101, 100)])
-    assert all(len(text.tokens(0, 9999)) >= start + new for (new, start), *_ in cost.batches)
