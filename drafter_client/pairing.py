@@ -194,6 +194,7 @@ class Pairing:
                 times=drafting.times,
                 shares_cores=drafting.shares_cores,
                 may_look_up=_may_look_up(drafting),
+                only_looks_up=drafting.looks_up,
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
@@ -210,10 +211,10 @@ def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
 
 
 def _may_look_up(drafting: OpenedSource) -> bool:
-    """Whether to draft by lookup alone where the draft model does not pay: `remote` with it would be slower than the
-    target alone, as its steps take the verifier's cores, or as the verifier waits for them."""
-    drafts = drafting.name is not None and not drafting.looks_up and Mode.TARGET in drafting.info.modes
-    return drafts and (drafting.shares_cores or not drafting.info.self_continue)
+    """Whether texts may be drafted by lookup alone: there is no draft model, or `remote` with it is slower than the
+    target alone where it does not pay, as its steps take the verifier's cores, or as the verifier waits for them."""
+    slower = drafting.looks_up or drafting.shares_cores or not drafting.info.self_continue
+    return drafting.name is not None and slower and Mode.TARGET in drafting.info.modes
 
 
 class RunningSession(NamedTuple):

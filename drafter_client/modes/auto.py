@@ -60,6 +60,7 @@ class ModeSelection:
         times: PassTimes | None = None,
         shares_cores: bool = False,
         may_look_up: bool = False,
+        only_looks_up: bool = False,
     ) -> None:
         """`draft`: name of the drafter on this machine.
         `link`: the present round trip in seconds.
@@ -68,6 +69,7 @@ class ModeSelection:
         `times`: of the draft model's passes; None: not known.
         `shares_cores`: whether the drafter and the verifier need the same cores of this machine.
         `may_look_up`: whether texts may also be drafted here by lookup alone.
+        `only_looks_up`: whether nothing else drafts here.
         """
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
@@ -93,7 +95,7 @@ class ModeSelection:
             read=(0.0 if times is None else times.read) if shares_cores else None,
             trees=info.trees,
         )
-        self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured)
+        self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured, only_looks_up)
         self._selector = ModeSelector(self._rates, written)
         self._may_look_up = may_look_up
         self._found = estimate.AcceptanceEstimate(estimate.PRIOR_PREDICTION if predicted else _PRIOR_FOUND)

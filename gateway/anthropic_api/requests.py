@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, create_model, field_validator, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, hosted_text, joined
+from gateway.openai_api.messages.conversation import Arguments, flat_tool, hosted_text, joined
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, Limit, ModelName, Stops, Streams, text_fields
 from gateway.openai_api.messages.thinking import ThinkingFields
@@ -152,7 +152,10 @@ class TurnMessage(Object):
     """A message of a conversation."""
 
     role: Literal["user", "assistant", "system"] = Field(description="Who says it.")
-    content: str | Annotated[list[MessageBlock], Field(fail_fast=True)] = Field(description="A string, or blocks.")
+    content: Annotated[
+        str | Annotated[list[MessageBlock], Field(fail_fast=True)],
+        BeforeValidator(lambda given: "" if given is None else [given] if isinstance(given, dict) else given),
+    ] = Field(description="A string, or blocks. Null is empty.")
 
     @property
     def text(self) -> str | None:
@@ -172,13 +175,16 @@ class CustomTool(Object):
     type: Literal["custom"] | None = Field(None, description="Only tools of the caller's.")
     name: str = Field(description="Its name.")
     description: str | None = Field(None, description="What it does.")
-    input_schema: dict[str, Any] = Field(description="The JSON Schema of its arguments.")
+    input_schema: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
     strict: bool | None = Field(None, description="Whether the arguments always keep to the schema.")
 
     @model_validator(mode="before")
     @classmethod
     def _is_of_the_caller(cls, given: Any) -> Any:
-        return check_type(given, "custom", "leave it out, or give a tool with an input_schema of its own")
+        flat = flat_tool(given)
+        if isinstance(flat, dict) and flat.get("type") == "function":
+            flat = flat | {"type": "custom"}
+        return check_type(flat, "custom", "leave it out, or give a tool with an input_schema of its own")
 
 
 class CustomToolChoice(Object):

@@ -6,8 +6,9 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from gateway.openai_api.channels import Channels
 from gateway.openai_api.detokenizer import beginning
-from gateway.openai_api.tools.reader import CallEnded, CallReader, Content, Event, Tools
+from gateway.openai_api.tools.reader import AnswerEvent, CallEnded, CallReader, Content, Thought, Tools
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.protocol.response_fields import FinishReason
 
@@ -17,26 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """Markers around thoughts. `heads`: texts that may precede the answer, with or without thoughts before them."""
+    """Markers around thoughts. `behind`: what stands between the end of thoughts and an answer."""
 
     begin: str
     end: str
-    heads: tuple[str, ...] = ()
+    behind: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
         """All markers. They are often control tokens, or several, whose names the text must show."""
-        return (self.begin, self.end, *self.heads)
+        return (self.begin, self.end, self.behind)
 
 
 THINK = Markers("<think>", "</think>")  # of most families
-_HARMONY = Markers(
-    "<|channel|>analysis<|message|>",
-    "<|end|>",
-    ("<|start|>assistant<|channel|>final<|message|>", "<|channel|>final<|message|>"),
-)
+_HARMONY = Markers("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant")  # read by Channels
 _FAMILIES = (
-    THINK,
     Markers("[THINK]", "[/THINK]"),  # Magistral, Ministral
     Markers("<|channel>thought", "<channel|>"),  # Gemma 4
     Markers("<seed:think>", "</seed:think>"),  # Seed-OSS
@@ -44,6 +40,7 @@ _FAMILIES = (
     Markers("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Markers("<thought>", "</thought>"),  # EXAONE Deep
     Markers("◁think▷", "◁/think▷"),  # Kimi
+    THINK,
 )
 
 
@@ -74,7 +71,7 @@ class _Section(Enum):
 
     START = auto()
     THOUGHTS = auto()
-    BEHIND = auto()  # behind the end marker, where only whitespace and a head have come
+    BEHIND = auto()  # behind the end marker, where only whitespace has come
     ANSWER = auto()
 
 
@@ -109,7 +106,8 @@ class ThoughtReader:
             self._begin()
         thoughts = self._think() if self._section is _Section.THOUGHTS else ""
         if self._section is _Section.BEHIND:
-            self._go_behind()
+            self._pending = self._pending.lstrip()
+            self._section = _Section.ANSWER if self._pending else _Section.BEHIND
         if self._section is not _Section.ANSWER:
             return thoughts, ""
         answer, self._pending = self._pending, ""
@@ -126,24 +124,14 @@ class ThoughtReader:
         self.end = self.end or 0
         return "", pending
 
-    def _opened(self, openers: Sequence[str]) -> str | None:
-        """Skip an opener at the beginning of the pending text and return it; empty: none. None: too early to tell."""
-        stripped = self._pending.lstrip()
-        found = next((each for each in openers if stripped.startswith(each)), "")
-        if found:
-            self._pending = stripped[len(found) :]
-        return None if not found and any(each.startswith(stripped) for each in openers) else found
-
     def _begin(self) -> None:
-        """Check whether thoughts begin, or an answer's head."""
-        found = self._opened((self._markers.begin, *(() if self._begun else self._markers.heads)))
-        if found is None:
-            return
-        if found == self._markers.begin or self._begun:
-            self._section = _Section.THOUGHTS
-            return
-        self._section = _Section.ANSWER
-        self.end = self._read - len(self._pending) if found else 0
+        """Check whether thoughts begin."""
+        stripped, begin = self._pending.lstrip(), self._markers.begin
+        if stripped.startswith(begin):
+            self._section, self._pending = _Section.THOUGHTS, stripped[len(begin) :]
+        elif not begin.startswith(stripped):
+            self._section = _Section.THOUGHTS if self._begun else _Section.ANSWER
+            self.end = None if self._begun else 0
 
     def _think(self) -> str:
         """The thoughts that are certain, up to the end marker."""
@@ -159,28 +147,8 @@ class ThoughtReader:
         self._emitted = self._emitted or bool(thoughts)
         return thoughts
 
-    def _go_behind(self) -> None:
-        """Skip whitespace and a head behind the end marker."""
-        self._pending = self._pending.lstrip()
-        found = self._opened(self._markers.heads) if self._pending else None
-        if found is None:
-            return
-        self._section = _Section.ANSWER
-        if found:
-            self.end = self._read - len(self._pending)
-
 
 AnswerReason = Literal["stop", "length", "tool_calls"]
-
-
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """Thoughts before an answer. They are never empty."""
-
-    text: str
-
-
-AnswerEvent = Thought | Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +162,13 @@ class AnswerForm:
     tools: Tools = field(default_factory=dict)  # those that may be called
     whole: bool = False  # a call is told when it has ended, for replies that are not streamed
     one_call: bool = False  # the answer ends behind its first call
+
+    @property
+    def channels(self) -> Channels | None:
+        """A reader of a text in channels; None: it has none."""
+        if self.markers != _HARMONY and self.style is not Style.HARMONY:
+            return None
+        return Channels(self.tools if self.style is Style.HARMONY else {}, apart=self.apart, whole=self.whole)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -212,7 +187,7 @@ class AnswerReader:
     """
 
     def __init__(self, form: AnswerForm) -> None:
-        self._form = form
+        self._form, self._channels = form, form.channels
         self._thoughts = None if form.markers is None else ThoughtReader(form.markers, begun=form.begun)
         self._reader = None if form.style is None else CallReader(NOTATIONS[form.style], form.tools, whole=form.whole)
         self._written = ""  # as far as thoughts are not told apart: what was not told
@@ -225,6 +200,8 @@ class AnswerReader:
         if not text:
             return []
         self._read += len(text)
+        if self._channels is not None:
+            return self._called_in(self._channels.feed(text))
         if self._thoughts is None:
             return self._answered(text)
         return self._divided(*self._thoughts.feed(text), text)
@@ -233,6 +210,8 @@ class AnswerReader:
         """Take the end of the text."""
         if self.ended:
             return []
+        if self._channels is not None:
+            return self._called_in(self._channels.finish())
         events = [] if self._thoughts is None else self._divided(*self._thoughts.finish(), "")
         rest = [] if self._reader is None or self.ended else self._reader.finish()
         return events + self._called_in(rest)
@@ -243,6 +222,8 @@ class AnswerReader:
 
     def thinks_at(self, character: int) -> bool | None:
         """Whether the thoughts or their markers have the character at this index; None: that is not known yet."""
+        if self._channels is not None:
+            return self._channels.thinks_at(character)
         if self._thoughts is None:
             return False
         if self._thoughts.end is None:
@@ -268,7 +249,7 @@ class AnswerReader:
             return []
         return [Content(text)] if self._reader is None else self._called_in(self._reader.feed(text))
 
-    def _called_in(self, events: list[Event]) -> list[AnswerEvent]:
+    def _called_in(self, events: Sequence[AnswerEvent]) -> list[AnswerEvent]:
         """The events up to where the answer ends."""
         first = next((at for at, event in enumerate(events) if isinstance(event, CallEnded) and event.whole), None)
         if first is None:

@@ -6,6 +6,7 @@ begin after the thoughts.
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from gateway.openai_api.answer import AnswerForm, Markers, markers_of, markers_to_read
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
-from gateway.openai_api.tools.grammar import Schema, calls_grammar
+from gateway.openai_api.tools.grammar import Schema, calls_grammar, literal_of
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.grammar.keywords import keyword_path
@@ -22,6 +23,7 @@ from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
 
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
+_log = logging.getLogger(__name__)
 
 
 def answer_form_of(
@@ -77,7 +79,8 @@ async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style:
     if message.tools and not message.callable_tools:
         return _without_calls(message, style, target.vocabulary)
     free = not message.must_call and message.document is None
-    if free and not any(tool.function.strict for tool in message.callable_tools):
+    some = len(message.callable_tools) < len(message.tools or ())  # the prompt shows others
+    if free and not some and not any(tool.function.strict for tool in message.callable_tools):
         return {}
     grammar = await asyncio.to_thread(_calls, message, form, target, style, free)  # many tools take long
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
@@ -103,6 +106,8 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
     `free`: whether any text may replace a call.
     """
     document = None if message.must_call else message.document
+    if not free and style is _style_of(target.chat_template) is Style.JSON:
+        _say_foreign(target.name)
     writing, tools = NOTATIONS[style].writing(), _tools(message, form)
     markers, thoughts = _control_tokens(writing.tokens, target.vocabulary), markers_of(target.chat_template)
     try:
@@ -114,6 +119,15 @@ def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style,
     if grammar is None or free or thoughts is None or message.grammar_after:
         return grammar  # what is free may have thoughts, too
     return _behind(grammar, thoughts, target.vocabulary, begun=form.begun)
+
+
+@lru_cache(maxsize=8)
+def _say_foreign(model: str) -> None:
+    _log.warning(
+        "the chat template of %s shows no style of calls that is known here: calls that must come are JSON, which the "
+        "model may not have learned; --tool-style names another style",
+        model,
+    )
 
 
 def of_tools(error: InvalidRequest, message: ChatRequest) -> InvalidRequest:
@@ -151,17 +165,22 @@ def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None
 
 def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: bool) -> str:
     """A grammar with thoughts before it. `begun`: the prompt has begun them; otherwise they may be missing."""
-    control = _control_tokens((thoughts.begin, thoughts.end), vocabulary)
-    begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
+    control = _control_tokens(thoughts.texts, vocabulary)
+    begin, end, behind = (literal_of(text, control) for text in thoughts.texts)
     lazy = "" if thoughts.end in control else "[lazy]"
     start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
-    rules = [start, "thoughts: ended BLANK", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
+    rules = [
+        start,
+        f"thoughts: ended {behind if thoughts.behind else 'BLANK'}",
+        f"ended{lazy}: TEXT {end}",
+        r"BLANK: /\s*/",
+    ]
     return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
 
 
 def _control_tokens(spelled: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
-    """The control tokens among these texts."""
-    found = {text: vocabulary.token_of(text) for text in spelled}
+    """The control tokens among these texts, and those of gpt-oss, of several of which a text may be made."""
+    found = {text: vocabulary.token_of(text) for text in (*spelled, *NOTATIONS[Style.HARMONY].writing().tokens)}
     return {
         text: token for text, token in found.items() if token is not None and vocabulary.kinds[token] == Kind.CONTROL
     }

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from gateway.openai_api.answer import AnswerReason, Thought
+from gateway.openai_api.answer import AnswerReason
 from gateway.openai_api.generation import TextGeneration, Writer
 from gateway.openai_api.messages.conversation import ChatMessage, Function, ToolCall
 from gateway.openai_api.messages.replies import TokenLogprob
 from gateway.openai_api.messages.requests import answer_of
 from gateway.openai_api.output import Delta
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content, Thought
 from gateway.openai_api.writers import call_id, token_logprobs
 
 Kind = Literal["text", "thoughts", "call"]

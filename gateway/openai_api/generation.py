@@ -9,13 +9,14 @@ from types import MappingProxyType
 
 from starlette.responses import Response
 
-from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason, Thought
+from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import Names, in_terms_of, renamed
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.text_queue import QueuedText, RunningTexts
 from gateway.openai_api.texts import End
+from gateway.openai_api.tools.reader import Thought
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
 from specpair.http_service.replies.json_replies import JsonReply

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.openai_api.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
+from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReader, AnswerReason
 from gateway.openai_api.detokenizer import Detokenizer
 from gateway.openai_api.texts import NewTokens
+from gateway.openai_api.tools.reader import AnswerEvent
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Decision

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from gateway.openai_api.answer import AnswerEvent, AnswerReason, Thought
+from gateway.openai_api.answer import AnswerReason
 from gateway.openai_api.generation import TextGeneration, Writer
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import AnswerEvent, ArgumentsGrew, CallBegan, CallEnded, Content, Thought
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError

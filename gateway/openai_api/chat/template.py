@@ -5,7 +5,7 @@ which ids of calls. `Forms` tries small conversations, and converts messages to 
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -25,6 +25,7 @@ _WORD, _KEY = "Zanzibar", "quokkas"  # of no template
 _ID, _LONG_ID = "call00001", "call_of_more_than_nine"
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only ids that Mistral's templates take
 _TOOL = {"name": "look", "description": "Looks", "parameters": {"type": "object", "properties": {}}}
+_TOOLS: list[TemplateMessage] = [{"type": "function", "function": _TOOL}]
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names that programs and templates have for thoughts
 
 
@@ -42,14 +43,39 @@ class Forms:
         The answer of a tool gets the name of its call, unless it has a name: clients of some APIs send none.
         """
         names: dict[str | None, str] = {}  # of the functions that were called, by the ids of the calls
+        ids: dict[str | None, str] = {}  # those that say the names, as Kimi K2's template needs them
         fitted = []
         for at, message in enumerate(messages):
-            names |= {call.get("id"): call["function"]["name"] for call in message.get("tool_calls") or ()}
+            for call in message.get("tool_calls") or ():
+                names[call.get("id")] = name = call["function"]["name"]
+                ids[call.get("id")] = f"functions.{name}:{len(ids)}"
             name = names.get(message.get("tool_call_id"))
             if message["role"] == "tool" and "name" not in message and name is not None:
                 message = {**message, "name": name}
-            fitted.append(self._with_ids(self._fitted(message, f"messages.{at}")))
-        return fitted
+            fitted.append(self._with_ids(self._fitted(message, f"messages.{at}"), ids))
+        return self._divided(fitted)
+
+    def _divided(self, messages: list[TemplateMessage]) -> list[TemplateMessage]:
+        """The messages, of which those with calls are divided where the template shows only a part of them: their text
+        becomes a message before, and each call a message with its answer behind it."""
+        divided: list[TemplateMessage] = []
+        moved: set[int] = set()  # answers, by their positions
+        for at, message in enumerate(messages):
+            calls = message.get("tool_calls") or []
+            bare = {"role": message["role"], "content": None if calls and self._calls[1] else ""}
+            if calls and message["content"] and self._loses_text:
+                divided.append(bare | {"content": message["content"]})
+                message = message | bare
+            if len(calls) > 1 and self._loses_calls:
+                last = next((n for n in range(at + 1, len(messages)) if messages[n]["role"] != "tool"), len(messages))
+                for call in calls:
+                    own = [n for n in range(at + 1, last) if messages[n].get("tool_call_id") == call.get("id")]
+                    divided += [message | {"tool_calls": [call]}, *(messages[n] for n in own)]
+                    moved.update(own)
+                    message = bare  # so that thoughts stand once
+            elif at not in moved:
+                divided.append(message)
+        return divided
 
     @cached_property
     def shows_tools(self) -> bool:
@@ -77,15 +103,21 @@ class Forms:
             return [{"type": "text", "text": content}] if in_parts else content
         return content if self._shows(role, in_parts=True) else "".join(part["text"] for part in content)
 
-    def _with_ids(self, message: TemplateMessage) -> TemplateMessage:
-        """The message with ids of calls that the template takes: the same new ids for the same other ones."""
+    def _with_ids(self, message: TemplateMessage, names: Mapping[str | None, str]) -> TemplateMessage:
+        """The message with ids of calls that the template takes: the same new ids for the same other ones.
+
+        `names`: ids that say the names of functions, by the given ones.
+        """
         calls, id = message.get("tool_calls") or (), message.get("tool_call_id")
         given = [id, *(call.get("id") for call in calls)]
-        if all(each is None or _SHORT_ID.fullmatch(each) for each in given) or not self._demands_short_ids:
+        new = _short
+        if given != [None] and self._shows_ids_for_names:
+            new = lambda id: names.get(id, id)  # noqa: E731
+        elif all(each is None or _SHORT_ID.fullmatch(each) for each in given) or not self._demands_short_ids:
             return message
-        changed: TemplateMessage = {} if id is None else {"tool_call_id": _short(id)}
+        changed: TemplateMessage = {} if id is None else {"tool_call_id": new(id)}
         if calls:
-            changed["tool_calls"] = [{**call, "id": _short(call.get("id") or "")} for call in calls]
+            changed["tool_calls"] = [{**call, "id": new(call.get("id") or "")} for call in calls]
         return message | changed
 
     def _call(self, call: TemplateMessage, name: str) -> TemplateMessage:
@@ -154,9 +186,42 @@ class Forms:
         short, long = (self._tried(self._fitted(_calling({"a": "b"}, None, id))) for id in (_ID, _LONG_ID))
         return short is not None and long is None
 
+    @cached_property
+    def _shows_ids_for_names(self) -> bool:
+        """Whether the template shows the id of a call, and not the name of its function."""
+        message = self._fitted(_calling({"a": "b"}, None, _LONG_ID))
+        message["tool_calls"][0]["function"]["name"] = _WORD
+        text = self._tried(message)
+        return text is not None and _WORD not in text and _LONG_ID in text
+
+    @cached_property
+    def _loses_text(self) -> bool:
+        """Whether the template refuses or hides text beside thoughts and a call, and shows it in a message before."""
+        message = self._fitted(_calling({"a": "b"}, _WORD) | {"reasoning_content": "Hm"})
+        text = self._tried(message)
+        if text is not None and _WORD in text:
+            return False
+        user, *others = self._around(message | {"content": ""})
+        text = self._attempt([user, self._fitted({"role": "assistant", "content": _WORD}), *others], _TOOLS)
+        return text is not None and _WORD in text
+
+    @cached_property
+    def _loses_calls(self) -> bool:
+        """Whether the template refuses or hides the second call of a message, and shows it in one of its own."""
+        first, second = (
+            self._fitted(_calling({"a": word}, None, f"{_ID[:-1]}{at}")) for at, word in enumerate((_KEY, _WORD))
+        )
+        user, both, answer, *others = self._around(first | {"tool_calls": first["tool_calls"] + second["tool_calls"]})
+        later = answer | {"tool_call_id": second["tool_calls"][0]["id"]}
+        together = self._attempt([user, both, answer, later, *others], _TOOLS)
+        if together is not None and (_WORD in together or _KEY not in together):
+            return False
+        apart = self._attempt([user, first, answer, second, later, *others], _TOOLS)
+        return apart is not None and _WORD in apart
+
     def _tried(self, call: TemplateMessage) -> str | None:
         """A conversation with this call as it is, rendered, with tools: some templates need them for calls."""
-        return self._attempt(self._around(call), [{"type": "function", "function": _TOOL}])
+        return self._attempt(self._around(call), _TOOLS)
 
     def _around(self, message: TemplateMessage) -> list[TemplateMessage]:
         """A conversation with this message as it is, and others in forms that the template shows."""

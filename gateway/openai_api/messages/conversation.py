@@ -37,6 +37,7 @@ class TextPart(Object):
 # `fail_fast`: to name every wrong item of a long list takes seconds.
 Content = Annotated[
     str | Annotated[list[TextPart], Field(fail_fast=True)],
+    BeforeValidator(lambda given: [given] if isinstance(given, dict) else given),
     Field(description="A string, or parts of text."),
 ]
 
@@ -169,12 +170,22 @@ class FunctionDefinition(Object):
     strict: bool | None = Field(None, description="Whether arguments keep to the schema; they do if a call must come.")
 
 
-def _nested(given: Any) -> Any:
-    """A tool, or its name, with what it is in `function`, also where it was sent flat, as in the Responses."""
-    if not isinstance(given, dict) or "function" in given or "name" not in given:
+def flat_tool(given: Any) -> Any:
+    """A tool, or its name, as in the Responses: what is in `function` in chats stands beside its type."""
+    if not isinstance(given, dict) or not isinstance(function := given.get("function"), dict):
         return given
-    kind = {"type": given["type"]} if "type" in given else {}
-    return kind | {"function": {name: each for name, each in given.items() if name != "type"}}
+    return {name: each for name, each in given.items() if name != "function"} | function
+
+
+def _nested(given: Any) -> Any:
+    """A tool, or its name, as in chats."""
+    if not isinstance(given, dict) or not isinstance(function := given.get("function", given), dict):
+        return given
+    beside = [name for name in given if name in ("type", "function") or (function is not given and name != "strict")]
+    inside = {name: each for name, each in given.items() if name not in beside}
+    if "name" not in function:
+        return given
+    return {name: given[name] for name in beside} | {"function": inside | (function if function is not given else {})}
 
 
 class Tool(Object):

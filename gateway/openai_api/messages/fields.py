@@ -47,7 +47,7 @@ _OF_THE_SERVICE = (  # how the service should handle the request
     *("provider", "route", "trace", "ttl", "client_metadata", "user_id"),
     *("kv_transfer_params", "data_parallel_rank", "guided_decoding_backend", "extra_key"),  # vLLM's and SGLang's
     *("keep_alive", "num_ctx", "num_thread", "num_gpu", "main_gpu", "num_batch", "num_keep", "numa", "low_vram"),
-    *("use_mmap", "use_mlock", "f16_kv"),  # and above: Ollama's
+    *("use_mmap", "use_mlock", "f16_kv", "context_length"),  # and above: Ollama's
 )
 _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
     *("repeat_last_n", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "smoothing_curve"),
@@ -61,7 +61,7 @@ def _only(values: V, *names: str) -> dict[str, V]:
 
 
 _TEXT = (
-    _only((), "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "samplers", "lora_path")
+    _only((), "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "lora_path")
     | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
     | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids", "return_hidden_states")
     | _only((True,), "skip_special_tokens", "spaces_between_special_tokens", "do_sample")
@@ -69,7 +69,7 @@ _TEXT = (
     | _only((0,), "mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "epsilon_cutoff", "eta_cutoff")
     | _only((0, -1), "top_n_sigma", "t_max_predict_ms")
     | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty", "num_beams", "guidance_scale")
-    | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora")
+    | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora", "samplers")
 )
 _BOTH = (  # chats and completions
     _only((), "audio", "web_search_options", "moderation")
@@ -78,10 +78,12 @@ _BOTH = (  # chats and completions
     | {"add_generation_prompt": (True,), "search_parameters": ({"mode": "off"},)}
     | {"function_call": ("none", "auto"), "modalities": (["text"],), "chat_template": ("",)}
 )
+_ONE_TEXT = {"n": (1,), "modalities": (["text"],), "response_format": ({"type": "text"},)}  # in other APIs' words
 _VERBOSITY = {"verbosity": ("medium",)}
 # What a model has no use for, other providers' reports, and what to do where a prompt is too long.
 _HINTS = _VERBOSITY | _only((), "usage", "models", "transforms", "draft_model", "stream_reasoning", "reasoning_split")
-_HINTS |= _only((), "context_overflow_policy", "context_length_exceeded_behavior", "timeout")
+_HINTS |= _only((), "context_overflow_policy", "context_length_exceeded_behavior", "timeout", "num_retries")
+_HINTS |= _only((), "drop_params", "custom_llm_provider", "cache", "prompt_mode", "incremental_output", "result_format")
 _CHAT = _BOTH | {"suffix": ("",), "echo": (False,), "add_special_tokens": (False,)}
 _COMPLETION = _BOTH | {
     "add_special_tokens": (True,),
@@ -143,8 +145,8 @@ _MESSAGES_REQUEST = FieldRules(
         *("betas", "anthropic_version", *_SWITCHED_OFF),
         *(name for name in _OF_THE_SERVICE if name not in ("metadata", "service_tier")),
     ),
-    _TEXT | _only(({},), "container", "output_format") | _only(([],), "mcp_servers"),
-    _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS)},
+    _TEXT | _ONE_TEXT | _only(({},), "container", "output_format") | _only(([],), "mcp_servers"),
+    _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS), "stream_options": ()},
     _THINKING | _only("max_tokens", *_LIMITS) | {"stop": "stop_sequences"},
     _INSTEAD | {"response_format": "output_config.format"},
 )
@@ -203,6 +205,7 @@ TABLE: dict[str, FieldRules] = {
     "ResponseRequest": FieldRules(  # max_tool_calls: of hosted tools, of which none is taken
         (*_OF_THE_RESPONSE, *_SWITCHED_OFF, "stream_options", "max_tool_calls"),
         _TEXT
+        | _ONE_TEXT
         | _only(({},), "background_options", "image", "prompt", "access_programs")
         | {"background": (False,), "conversation": ("",), "moderation": ()},
         _HINTS | {"truncation": ("disabled",), "context_management": ()},
@@ -251,6 +254,7 @@ TABLE: dict[str, FieldRules] = {
     "CustomTool": FieldRules(
         (*_CACHE, "eager_input_streaming"),
         {"defer_loading": (False,), "allowed_callers": (["direct"],), "input_examples": ([],)},
+        also={"parameters": "input_schema"},
     ),
     "CustomToolChoice": FieldRules(),
 }

@@ -144,13 +144,12 @@ def _without_empty(given: Any) -> Any:
 
 
 Stops = Annotated[LongestStop | StopList | None, BeforeValidator(_without_empty)]
-NO_LIMIT = -1
-Limit = Annotated[int, Field(ge=1)] | Literal[-1]  # as many tokens as the context holds
+Limit = Annotated[int, Field(ge=1)] | Literal[-1, -2]  # -1, and Ollama's -2: as many tokens as the context holds
 
 
 def limited(tokens: int | None) -> int | None:
     """The most tokens of a text; None: as many as the context holds."""
-    return None if tokens == NO_LIMIT else tokens
+    return None if tokens is not None and tokens < 0 else tokens
 
 
 ModelName = Annotated[

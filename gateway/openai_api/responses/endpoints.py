@@ -205,7 +205,7 @@ class ResponseEndpoints:
         read = partial(asked_of, find=partial(self._store.item, caller.client))
         asked = await self._source.read(request, lambda body: translated(ResponseRequest, body, read))
         previous: list[ChatMessage] = []
-        if asked.request.previous_response_id is not None:
+        if asked.request.previous_response_id:
             kept = self._kept(caller, asked.request.previous_response_id, "previous_response_id")
             previous = [*kept.messages]
         chat, names = conversation(asked, previous)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import TEXT_ARGUMENT, Arguments, ToolChoice, hosted_text, text_part
+from gateway.openai_api.messages.conversation import (
+    TEXT_ARGUMENT,
+    Arguments,
+    ToolChoice,
+    flat_tool,
+    hosted_text,
+    text_part,
+)
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import (
     Drafting,
@@ -240,9 +247,7 @@ class _OfTheCaller(Object):
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(inner := given.get("function"), dict):  # as in chats
-            given = {name: each for name, each in given.items() if name != "function"} | inner
-        return check_type(given, "function", "leave it out, or give a function that your program runs")
+        return check_type(flat_tool(given), "function", "leave it out, or give a function that your program runs")
 
 
 class ResponseTool(_OfTheCaller):

@@ -5,7 +5,7 @@ It is a text for the option `grammar`, in llguidance's Lark syntax, built from h
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.openai_api.tools.json_objects import LIST
@@ -16,7 +16,7 @@ from specpair.speculation.sampling.grammar import ONE_LINE
 
 _WITHOUT_QUOTES = ("number", "integer", "boolean", "null")
 _MOST_RULES = 2000  # of one grammar
-_LEXEMES = (r"TEXT: /(?s:.*)/", r'KEY: /[^\s<>{}\[\]",:=]+/', "WORD: /[A-Za-z_][A-Za-z0-9_]*/")
+_LEXEMES = (r"TEXT: /(?s:.*)/", r'KEY: /[^\s<>{}\[\]",:=]+/', "WORD: /[A-Za-z_][A-Za-z0-9_]*/", "NUMBER: /[0-9]{1,4}/")
 Schema = Mapping[str, Any]
 
 
@@ -48,7 +48,7 @@ class _Grammar:
 
     def __init__(self, writing: Writing, control: Mapping[str, int]) -> None:
         self._writing, self._control = writing, control
-        self._markers = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)")
+        self._markers = _any_of(control)
         self._rules: dict[str, str] = {}  # bodies by name
         self._names: dict[tuple[str, str], str] = {}  # by body and options
 
@@ -70,7 +70,7 @@ class _Grammar:
         in_json = writing.begin.endswith('"')  # the name is the content of a string then
         named = ((name, json.dumps(name)[1:-1] if in_json else name, schema) for name, schema in tools.items())
         self._rules["call"] = " | ".join(self._call(*each) for each in named)
-        more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel else ""
+        more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel and writing.several else ""
         opening = (writing.before + writing.begin).removeprefix(begun)
         return f"{self._literal(opening)} call {more} {self._literal(writing.after)}"
 
@@ -100,6 +100,8 @@ class _Grammar:
         """A tool's call behind its `begin`."""
         form, writing = self._writing.arguments, self._writing
         head = self._literal(written + writing.middle)
+        if writing.number:
+            head = f"{self._literal(written + ':')} NUMBER {self._literal(writing.middle)}"
         if form is None:
             return f"{head} {self._object(schema)} {self._literal(writing.end)}"
         if schema is None:
@@ -134,11 +136,12 @@ class _Grammar:
 
     def _parameters(self, form: Parameters, root: Schema) -> str:
         def pair(key: str, schema: Schema) -> str:
-            head = self._literal(form.begin + key + form.middle)
             choices = _texts_of(schema)
+            text = choices is not None or _is_text(schema)
+            head = self._literal(form.begin + key + (form.middle if text or form.other is None else form.other))
             if choices is not None:
                 return f"{head} ({' | '.join(map(self._literal, choices))}) {self._literal(form.end)}"
-            if _is_text(schema):
+            if text:
                 return f"{head} {self._text_of(form)}"
             return f"{head} {self._json(schema, root)} {self._literal(form.end)}"
 
@@ -146,7 +149,10 @@ class _Grammar:
 
     def _text_of(self, form: Parameters) -> str:
         """Raw text up to the marker that ends it for a reader, also within a line."""
-        return self._up_to(form.end.removeprefix("\n"))
+        if form.end.startswith("\n"):
+            return self._up_to(form.end[1:])
+        marker = form.end.rstrip()
+        return f"{self._up_to(marker)} {self._literal(form.end[len(marker) :])}"
 
     def _keywords(self, form: Keywords, root: Schema) -> str:
         def pair(key: str, schema: Schema) -> str:
@@ -222,18 +228,16 @@ class _Grammar:
 
     def _up_to(self, marker: str) -> str:
         """Any text up to a marker, and the marker."""
-        if self._markers.fullmatch(marker):
-            return f"TEXT {self._literal(marker)}"
-        return self._rule(f"TEXT {self._literal(marker)}", "[lazy]")
+        token = self._markers.search(marker)
+        if token is None:
+            return self._rule(f"TEXT {self._literal(marker)}", "[lazy]")
+        head = re.escape(marker[: token.start()]).replace("/", r"\/")
+        before = f"/(?s:.*){head}/" if head else "TEXT"
+        return f"{before} {self._literal(marker[token.start() :])}"  # a token ends any text
 
     def _literal(self, text: str) -> str:
         """A text, with its control tokens as tokens."""
-        parts, at = list[str](), 0
-        for found in self._markers.finditer(text):
-            parts += [json.dumps(text[at : found.start()], ensure_ascii=False), f"<[{self._control[found[0]]}]>"]
-            at = found.end()
-        parts.append(json.dumps(text[at:], ensure_ascii=False))
-        return " ".join(each for each in parts if each != '""') or '""'
+        return literal_of(text, self._control)
 
     def _rule(self, body: str, options: str = "") -> str:
         """The name of a rule with this body. Raises InvalidRequest for too many."""
@@ -243,6 +247,20 @@ class _Grammar:
             name = self._names[body, options] = f"r{len(self._rules)}"
             self._rules[name + options] = body
         return self._names[body, options]
+
+
+def literal_of(text: str, control: Mapping[str, int]) -> str:
+    """A text, with its control tokens as tokens. `control`: their ids by what they spell."""
+    parts, at = list[str](), 0
+    for found in _any_of(control).finditer(text):
+        parts += [json.dumps(text[at : found.start()], ensure_ascii=False), f"<[{control[found[0]]}]>"]
+        at = found.end()
+    parts.append(json.dumps(text[at:], ensure_ascii=False))
+    return " ".join(each for each in parts if each != '""') or '""'
+
+
+def _any_of(control: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)")
 
 
 def _lexemes(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Llama 4 and LFM2: `[NAME(KEY=VALUE, …), …]`, perhaps between markers, with values as Python writes them."""
+"""Llama 4, LFM2 and Olmo 3: `[NAME(KEY=VALUE, …), …]`, perhaps between markers, with values as Python writes them."""
 
 import json
 
@@ -20,11 +20,7 @@ class Pythonic:
         if opener in _MARKERS and (yield from blank()) != "[":
             raise Broken
         while True:
-            name, _ = yield from tool_name(calls, "(", (yield from blank()))
-            calls.begin(name)
-            yield from _keywords(calls.grow)
-            calls.end()
-            c = yield from blank()
+            c = yield from _call(calls, (yield from blank()))
             if c == "]":
                 break
             if c != ",":
@@ -45,6 +41,47 @@ class Pythonic:
             arguments=Keywords(middle="=", between=", "),
             tokens=(*_MARKERS, *_MARKERS.values()),
         )
+
+
+_BEGIN, _END = "<function_calls>", "</function_calls>"
+
+
+class Lines:
+    """Olmo 3: each call stands on a line of its own, without a list's brackets. The end marker may be missing."""
+
+    anywhere: tuple[str, ...] = (_BEGIN,)
+    at_line: tuple[str, ...] = ()
+
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
+        c = yield from blank()
+        while c != _END[0]:
+            c = yield from _call(calls, c)
+            if not c:
+                return ""
+        _, other = yield from one_of((_END,), c)
+        return other
+
+    def writing(self) -> Writing:
+        return Writing(
+            before=f"{_BEGIN}\n",
+            begin="",
+            middle="(",
+            end=")",
+            between="\n",
+            after=f"\n{_END}",
+            arguments=Keywords(middle="=", between=", "),
+            trigger=_BEGIN,
+            tokens=(_BEGIN, _END),
+        )
+
+
+def _call(calls: CallReader, c: str) -> Reading[str]:
+    """Read a call that begins with `c`. Returns the first character behind it that is no whitespace."""
+    name, _ = yield from tool_name(calls, "(", c)
+    calls.begin(name)
+    yield from _keywords(calls.grow)
+    calls.end()
+    return (yield from blank())
 
 
 def _keywords(tell: Tell) -> Reading[None]:

@@ -53,7 +53,15 @@ class CallEnded:
     whole: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """Thoughts before an answer. They are never empty."""
+
+    text: str
+
+
 Event = Content | CallBegan | ArgumentsGrew | CallEnded
+AnswerEvent = Thought | Event
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Parameters:
     begin: str
     middle: str
     end: str
+    other: str | None = None  # `middle` before a value that is no string, where the style tells them apart
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,8 @@ class Writing:
     arguments: Parameters | BareKeys | Keywords | None = None  # None: as a JSON object
     trigger: str | None = None  # what only a call begins with. None: nothing tells it from other JSON before its name
     tokens: tuple[str, ...] = ()  # markers that models have as tokens, often as control tokens. The text must show them
+    number: bool = False  # whether `:` and a number stand behind NAME
+    several: bool = True  # whether there may be several calls
     plain: bool = False  # whether `{"name": NAME, "arguments": ARGUMENTS}` alone is read as a call, too
 
 

@@ -307,7 +307,7 @@ def test_tools_count_as_tokens(parrot: anthropic.Anthropic) -> None:
     ("given", "parameter"),
     [
         ({"tools": [{"name": "no name", "input_schema": {}}]}, "tools.0.name"),
-        ({"tools": [{"name": "x"}]}, "tools.0.input_schema"),
+        ({"tools": [{"name": "x", "input_schema": 1}]}, "tools.0.input_schema"),
         ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
     ],

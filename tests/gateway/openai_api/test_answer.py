@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import BEGIN, END, ByteVocabulary
-from gateway.openai_api.answer import THINK, AnswerForm, AnswerReader, Markers, Thought, ThoughtReader, markers_of
+from gateway.openai_api.answer import THINK, AnswerForm, AnswerReader, Markers, ThoughtReader, markers_of
 from gateway.openai_api.detokenizer import Detokenizer, StopStrings
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
-from gateway.openai_api.tools.reader import CallBegan, Content
+from gateway.openai_api.tools.reader import CallBegan, Content, Thought
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
@@ -81,7 +81,6 @@ def test_what_cannot_begin_a_stop_string_is_not_held_back(text: str, stops: list
     assert held == "" or any(stop.startswith(held) and stop != held for stop in stops)
 
 
-HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 
 
@@ -119,23 +118,6 @@ def test_thoughts_are_divided_from_the_answer(text: str, begun: bool, expected: 
     whole = divided(THINK, text, [], begun=begun)
     assert whole[:2] == expected
     assert divided(THINK, text, [*range(len(text))], begun=begun) == whole
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>final<|message|>So.",
-            ("Why?", "So."),
-        ),
-        ("<|channel|>final<|message|>So.", ("", "So.")),
-        ("<|channel|>analysis<|message|>Why?<|end|><|start|>assistant", ("Why?", "")),
-        ("So.", ("", "So.")),
-    ],
-)
-def test_channels(text: str, expected: tuple[str, str]) -> None:
-    assert divided(HARMONY, text, [], begun=False)[:2] == expected
-    assert divided(HARMONY, text, [*range(len(text))], begun=False)[:2] == expected
 
 
 PARTS = st.sampled_from(["<think>", "</think>", "<think", "</", "k>", "a", " ", "\n", "<"])

@@ -182,7 +182,7 @@ def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
-        ({"max_tokens": -2}, "max_tokens"),
+        ({"max_tokens": -3}, "max_tokens"),
         ({"do_sample": False}, "do_sample"),
         ({"repeat_penalty": 1.1}, "repeat_penalty"),
         ({"plugins": [{"id": "web"}]}, "plugins"),
@@ -322,6 +322,11 @@ def test_choices_of_tools_are_read_as_programs_send_them(choice: Any, callable_t
         {"type": "function", "name": "f", "description": "D", "parameters": {"type": "object"}, "strict": True},
         {"name": "f", "description": "D", "input_schema": {"type": "object"}},
         {"function": {"name": "f", "description": "D", "parameters": {"type": "object"}}},
+        {
+            "type": "function",
+            "strict": True,
+            "function": {"name": "f", "description": "D", "input_schema": {"type": "object"}},
+        },
     ],
 )
 def test_tools_are_read_as_programs_send_them(tool: Json) -> None:

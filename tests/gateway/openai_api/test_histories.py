@@ -424,3 +424,36 @@ def test_contents_of_a_tools_answer(served: Served, answer: Any, shown: str) -> 
 def test_images_in_messages_are_refused_by_name(served: Served, block: Any, parameter: str) -> None:
     reply = served.post("/v1/messages", max_tokens=1, messages=[{"role": "user", "content": [block]}])
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, parameter), reply.text
+
+
+CALLS = [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]
+ONE_CALL = (  # as gpt-oss's
+    "{% for m in messages %}{% if m.tool_calls %}"
+    "{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "<call {{ m.tool_calls[0].function.name }}{{ m.thinking }}>{{ m.tool_calls[0].function.arguments | tojson }}"
+    "{% else %}<{{ m.role }}>{{ m.content }}</>{% endif %}{% endfor %}<assistant>"
+)
+IDS_FOR_NAMES = (  # as Kimi K2's
+    "{% for m in messages %}<{{ m.role }}>{{ m.tool_call_id }} {{ m.content or '' }}"
+    "{% for call in m.tool_calls or [] %}<call {{ call.id }}>"
+    "{{ call.function.arguments | tojson }}{% endfor %}</>{% endfor %}<assistant>"
+)
+
+
+def test_calls_that_a_template_shows_in_part_stand_in_messages_of_their_own() -> None:
+    calls = {"role": "assistant", "content": "I look.", "reasoning_content": " Why?", "tool_calls": CALLS}
+    with listening(ONE_CALL) as served:
+        prompt = served.chat(
+            USER, calls, result("2", "c2"), result("1"), {"role": "assistant", "content": "Done"}, USER
+        )
+    said = "<user>Hi</><assistant>I look.</>"
+    assert prompt == f"{said}<call look Why?>{{}}<tool>1</><call walk>{{}}<tool>2</><assistant>Done</><user>Hi</>"
+
+
+def test_ids_say_the_names_of_functions_where_a_template_shows_no_names() -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": CALLS}
+    with listening(IDS_FOR_NAMES) as served:
+        prompt = served.chat(USER, calls, result("2", "c2"), result("1"))
+    one, two = "functions.look:0", "functions.walk:1"
+    shown = f"<call {one}>{{}}<call {two}>{{}}</><tool>{two} 2</><tool>{one} 1</>"
+    assert prompt == f"<user> Hi</><assistant> {shown}"

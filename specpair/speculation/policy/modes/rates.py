@@ -13,6 +13,7 @@ from operator import itemgetter
 from specpair.speculation.policy.modes.estimate import (
     ENOUGH,
     LOOKUP,
+    REMOTE,
     TARGET,
     TURN,
     AcceptanceEstimate,
@@ -49,10 +50,15 @@ class ModeRates:
     drafts: Mapping[str, str] = field(default_factory=dict)  # name of the draft model, by mode
     priors: Mapping[str, float] = field(default_factory=dict)  # remembered acceptance rate, by draft model
     measured_by_mode: dict[str, ModeMeasurement] = field(default_factory=dict)
+    only_looks_up: bool = False  # whether `remote` has no draft model, so that LOOKUP takes its place
     _acceptances: dict[str, AcceptanceEstimate] = field(default_factory=dict)  # by draft model
     # By mode: `_ratio` of the remembered measurement, and the measurement since.
     _checks: dict[str, tuple[float, ModeMeasurement]] = field(default_factory=dict)
     _cached_estimates: dict[str, RateEstimate] | None = None
+    _offered: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self._offered = self.modes
 
     def measured(self, mode: str) -> tuple[float, bool] | None:
         """The tokens per second that were measured in a mode over this link, and whether in an earlier run; None: too
@@ -105,7 +111,7 @@ class ModeRates:
 
     def looks_up(self, found: AcceptanceEstimate | None) -> None:
         """Take in how many tokens of the present text are found by lookup; None: nothing is looked up."""
-        others = [mode for mode in self.modes if mode != LOOKUP]
+        others = [mode for mode in self._offered if found is None or mode != REMOTE or not self.only_looks_up]
         self.modes = others if found is None else [*others, LOOKUP]
         if found is not None:
             self._acceptances[LOOKUP] = found

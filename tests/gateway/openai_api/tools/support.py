@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content, Event, Tools
+from gateway.openai_api.answer import AnswerForm, AnswerReader
+from gateway.openai_api.tools.reader import (
+    AnswerEvent,
+    ArgumentsGrew,
+    CallBegan,
+    CallEnded,
+    CallReader,
+    Content,
+    Event,
+    Thought,
+    Tools,
+)
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 
 
@@ -24,9 +35,10 @@ class Said:
 
     content: str = ""
     calls: list[Call] = field(default_factory=list)
+    thoughts: str = ""
 
 
-def joined(events: Iterable[Event]) -> Said:
+def joined(events: Iterable[AnswerEvent]) -> Said:
     """What events say together. Fails where their order or their indices are wrong."""
     said = Said()
     for event in events:
@@ -34,6 +46,9 @@ def joined(events: Iterable[Event]) -> Said:
             case Content(text):
                 assert text and all(call.whole is not None for call in said.calls)
                 said.content += text
+            case Thought(text):
+                assert text
+                said.thoughts += text
             case CallBegan(index, name):
                 assert index == len(said.calls) and all(call.whole is not None for call in said.calls)
                 said.calls.append(Call(name))
@@ -52,6 +67,14 @@ def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, who
     reader, events = CallReader(NOTATIONS[style], tools, whole=whole), list[Event]()
     for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
         events += reader.feed(text[begin:end])
+    return joined([*events, *reader.finish()])
+
+
+def answered(form: AnswerForm, text: str, step: int = 10**6) -> Said:
+    """What a text says that is fed as an answer, `step` characters at a time."""
+    reader, events = AnswerReader(form), list[AnswerEvent]()
+    for begin in range(0, len(text), step):
+        events += reader.feed(text[begin : begin + step])
     return joined([*events, *reader.finish()])
 
 

@@ -56,7 +56,7 @@ def python(value: Any) -> str:
 def written(writing: Writing, calls: list[tuple[str, dict[str, Any]]]) -> str:
     """Calls as a style writes them."""
     texts = []
-    for name, arguments in calls:
+    for at, (name, arguments) in enumerate(calls):
         match writing.arguments:
             case None:
                 text = json.dumps(arguments)
@@ -64,10 +64,14 @@ def written(writing: Writing, calls: list[tuple[str, dict[str, Any]]]) -> str:
                 text = bare(arguments, quote)
             case Keywords(middle, between):
                 text = between.join(f"{key}{middle}{python(value)}" for key, value in arguments.items())
-            case Parameters(begin, middle, end):
-                values = {key: each if isinstance(each, str) else json.dumps(each) for key, each in arguments.items()}
-                text = "".join(f"{begin}{key}{middle}{value}{end}" for key, value in values.items())
-        texts.append(writing.begin + name + writing.middle + text + writing.end)
+            case Parameters(begin, middle, end, other):
+                values = {
+                    key: f"{middle}{each}" if isinstance(each, str) else f"{other or middle}{json.dumps(each)}"
+                    for key, each in arguments.items()
+                }
+                text = "".join(f"{begin}{key}{value}{end}" for key, value in values.items())
+        number = f":{at}" if writing.number else ""
+        texts.append(writing.begin + name + number + writing.middle + text + writing.end)
     return writing.before + writing.between.join(texts) + writing.after
 
 
@@ -77,6 +81,7 @@ def test_what_a_style_writes_is_read(style: Style, calls: list[tuple[str, dict[s
     for at, (_, arguments) in enumerate(calls):  # each call is of a tool whose schema its arguments have
         tools[f"{at}"] = tool(**{key: {"type": kind(value)} for key, value in arguments.items()})
     named = [(f"{at}", arguments) for at, (_, arguments) in enumerate(calls)]
+    named = named if NOTATIONS[style].writing().several else named[:1]
     text = written(NOTATIONS[style].writing(), named)
     said = read(style, tools, text, whole=whole)
     assert said.content == "" and all(call.whole for call in said.calls)
@@ -89,7 +94,8 @@ def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style
     writing = notation.writing()
     assert writing.trigger is None or (writing.before + writing.begin).startswith(writing.trigger)
     assert writing.trigger is None or writing.trigger in notation.anywhere
-    assert {each for each in notation.anywhere if "|" in each or "[" in each} <= set(writing.tokens)
+    spelled = {each for each in notation.anywhere if "|" in each or "[" in each}
+    assert all(any(token in each for token in writing.tokens) for each in spelled)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +107,25 @@ def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style
         ('{{- "<tool_call>\\n{\\"name\\": <function-name>" }}', Style.HERMES),
         ("{{- '<tool_call>\\n' }}{{- '{\"name\": <function-name>' }}", Style.HERMES),
         ("'<tool_call>\\n<function=' + name + '>\\n' '<parameter=' + key", Style.QWEN_XML),
-        ("'<tool_call>' + tc.name '<arg_key>' + k + '</arg_key>'", Style.JSON),
         ("'<function=' + name + '>' + arguments | tojson + '</function>'", Style.JSON),
         ('Respond in the format {"name": function name, "parameters": dictionary}', Style.LLAMA),
         ("'[TOOL_CALLS]' + name + '[ARGS]' + arguments", Style.MISTRAL),
         ('"<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>"', Style.PYTHONIC),
         ("'[TOOL_CALLS][' for tool_call in message.tool_calls", Style.MISTRAL_LIST),
         ("'<|tool_call>call:' + function['name'] + '{'", Style.GEMMA),
+        ("{{ '<|start|>assistant to=functions.' + name + '<|channel|>commentary json<|message|>' }}", Style.HARMONY),
+        ("<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>", Style.GLM),
+        ("'<tool_call>' + tc.name '<arg_key>' + k + '</arg_key>'", Style.GLM),
+        ("<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>", Style.GLM_COMPACT),
+        ("'<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>' + name + '\\n' + '```json'", Style.DEEPSEEK_V3),
+        ("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' + arguments", Style.DEEPSEEK_V31),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }}function_calls>\n<{{ dsml }}invoke", Style.DEEPSEEK_V32),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }}tool_calls>\n<{{ dsml }}invoke", Style.DEEPSEEK_V4),
+        ("{% set dsml = '｜DSML｜' %}<{{ dsml }} calls>\n<{{ dsml }} invoke", Style.DEEPSEEK_V41),
+        ("<|tool_calls_section_begin|>{% for c in calls %}<|tool_call_begin|>{{ c.id }}", Style.KIMI),
+        ("{% set begin = '<minimax:tool_call>' %}<invoke name=\"tool-1\">", Style.MINIMAX),
+        ("{% set begin = '<seed:tool_call>' %}\\n<function=example>\\n<parameter=one>", Style.SEED),
+        ("'<function_calls>\\n' {{ call.name + '(' }}", Style.OLMO),
     ],
 )
 def test_the_style_that_a_template_shows(template: str | None, style: Style) -> None:
