@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, create_model, field_validator, model_validator
 
-from gateway.openai_api.messages.conversation import Arguments, flat_tool, hosted_text, joined
+from gateway.openai_api.messages.conversation import Arguments, flat_tool, joined
+from gateway.openai_api.messages.hosted import hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import Drafting, Limit, ModelName, Stops, Streams, text_fields
 from gateway.openai_api.messages.thinking import ThinkingFields
@@ -184,7 +185,7 @@ class CustomTool(Object):
         flat = flat_tool(given)
         if isinstance(flat, dict) and flat.get("type") == "function":
             flat = flat | {"type": "custom"}
-        return check_type(flat, "custom", "leave it out, or give a tool with an input_schema of its own")
+        return check_type(flat, ("custom",), "leave it out, or give a tool with an input_schema of its own")
 
 
 class CustomToolChoice(Object):

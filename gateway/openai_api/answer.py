@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gateway.openai_api.channels import Channels
 from gateway.openai_api.detokenizer import beginning
+from gateway.openai_api.tools.free_text import FreeTexts
 from gateway.openai_api.tools.reader import AnswerEvent, CallEnded, CallReader, Content, Thought, Tools
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.protocol.response_fields import FinishReason
@@ -193,6 +194,7 @@ class AnswerReader:
         self._written = ""  # as far as thoughts are not told apart: what was not told
         self._read = 0  # characters
         self._called = False  # whether a whole call came
+        self._texts = FreeTexts(form.tools)
         self.ended = False
 
     def feed(self, text: str) -> list[AnswerEvent]:
@@ -250,7 +252,8 @@ class AnswerReader:
         return [Content(text)] if self._reader is None else self._called_in(self._reader.feed(text))
 
     def _called_in(self, events: Sequence[AnswerEvent]) -> list[AnswerEvent]:
-        """The events up to where the answer ends."""
+        """The events up to where the answer ends, with free texts in place of their arguments."""
+        events = [*self._texts.told(events)]
         first = next((at for at, event in enumerate(events) if isinstance(event, CallEnded) and event.whole), None)
         if first is None:
             return [*events]

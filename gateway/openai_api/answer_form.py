@@ -35,7 +35,7 @@ def answer_form_of(
     `style`: how the model writes calls; None: as its template shows.
     `whole`: whether a call is told only when it has ended.
     """
-    tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
+    tools = {tool.function.name: tool.schema_ for tool in message.callable_tools}
     template = target.chat_template
     markers = markers_to_read(template)
     begun = "".join(part.text for part in prompt[-3:]).rstrip().endswith(markers.begin)
@@ -80,7 +80,7 @@ async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style:
         return _without_calls(message, style, target.vocabulary)
     free = not message.must_call and message.document is None
     some = len(message.callable_tools) < len(message.tools or ())  # the prompt shows others
-    if free and not some and not any(tool.function.strict for tool in message.callable_tools):
+    if free and not some and not any(tool.strict for tool in message.callable_tools):
         return {}
     grammar = await asyncio.to_thread(_calls, message, form, target, style, free)  # many tools take long
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
@@ -158,8 +158,7 @@ def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None
     if message.must_call:
         return form.tools
     return {
-        tool.function.name: form.tools[tool.function.name] if tool.function.strict else None
-        for tool in message.callable_tools
+        tool.function.name: form.tools[tool.function.name] if tool.strict else None for tool in message.callable_tools
     }
 
 

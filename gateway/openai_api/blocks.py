@@ -11,21 +11,28 @@ from gateway.openai_api.messages.conversation import ChatMessage, Function, Tool
 from gateway.openai_api.messages.replies import TokenLogprob
 from gateway.openai_api.messages.requests import answer_of
 from gateway.openai_api.output import Delta
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT
 from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content, Thought
 from gateway.openai_api.writers import call_id, token_logprobs
 
-Kind = Literal["text", "thoughts", "call"]
+Kind = Literal["text", "thoughts", "call", "free call"]
+CALLS = ("call", "free call")
 
 
 @dataclass(slots=True)
 class Block:
-    """A block so far. In a call, `text` is the JSON text of the arguments."""
+    """A block so far. In a call, `text` is the JSON text of the arguments, or a free text."""
 
     kind: Kind
     id: str = ""  # of a call, as the name is
     name: str = ""
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str | dict[str, str]:
+        """Of a call, as the model sees them."""
+        return {TEXT_ARGUMENT: self.text} if self.kind == "free call" else self.text
 
 
 class BlockStep(NamedTuple):
@@ -73,12 +80,12 @@ class BlockWriter(Writer):
                     yield from self._grow("text", text, of_it)
                 case Thought(text):
                     yield from self._grow("thoughts", text)
-                case CallBegan(_, name):
+                case CallBegan(_, name, free):
                     yield from self._add_logprobs(of_it)
                     yield from self.ended()
-                    yield self._begin(Block("call", call_id(), name))
+                    yield self._begin(Block("free call" if free else "call", call_id(), name))
                 case ArgumentsGrew(_, text):
-                    yield from self._grow("call", text)
+                    yield from self._grow(self.blocks[-1].kind, text)
         if not told:
             yield from self._add_logprobs(logprobs)
 
@@ -97,9 +104,9 @@ class BlockWriter(Writer):
             "".join(block.text for block in self.blocks if block.kind == kind) for kind in ("text", "thoughts")
         )
         calls = [
-            ToolCall(id=block.id, function=Function(name=block.name, arguments=block.text))
+            ToolCall(id=block.id, function=Function(name=block.name, arguments=block.arguments))
             for block in self.blocks
-            if block.kind == "call"
+            if block.kind in CALLS
         ]
         return ChatMessage(**answer_of(text, thoughts, calls))
 

@@ -173,28 +173,30 @@ def call_id() -> str:
 
 def message_of(events: Iterable[AnswerEvent]) -> replies.AssistantMessage:
     """The message of these events. All calls must be whole."""
-    thoughts, content, calls = "", "", list[tuple[str, list[str]]]()
+    thoughts, content, calls = "", "", list[tuple[CallBegan, list[str]]]()
     for event in events:
         match event:
             case Thought(text):
                 thoughts += text
             case Content(text):
                 content += text
-            case CallBegan(_, name):
-                calls.append((name, []))
+            case CallBegan():
+                calls.append((event, []))
             case ArgumentsGrew(_, text):
                 calls[-1][1].append(text)
-    called = [
-        replies.CalledTool(
-            id=call_id(), type="function", function=replies.CalledFunction(name=name, arguments="".join(arguments))
-        )
-        for name, arguments in calls
-    ]
+    called = [_called(call, "".join(arguments)) for call, arguments in calls]
     beside: dict[str, Any] = {"reasoning_content": thoughts} if thoughts else {}
     if called:
         beside["tool_calls"] = called
     said = None if called and not content else content
     return replies.AssistantMessage(role="assistant", content=said, refusal=None, **beside)
+
+
+def _called(call: CallBegan, text: str) -> replies.CalledTool:
+    if call.free:
+        return replies.CalledTool(id=call_id(), type="custom", custom=replies.CalledText(name=call.name, input=text))
+    function = replies.CalledFunction(name=call.name, arguments=text)
+    return replies.CalledTool(id=call_id(), type="function", function=function)
 
 
 def _delta(event: AnswerEvent) -> replies.ChatDelta | None:
@@ -203,17 +205,21 @@ def _delta(event: AnswerEvent) -> replies.ChatDelta | None:
             return replies.ChatDelta(reasoning_content=text)
         case Content(text):
             return replies.ChatDelta(content=text)
-        case CallBegan(index, name):
-            begun = replies.FunctionDelta(name=name, arguments="")
-            return replies.ChatDelta(
-                tool_calls=[replies.ToolDelta(index=index, id=call_id(), type="function", function=begun)]
-            )
-        case ArgumentsGrew(index, text):
-            return replies.ChatDelta(
-                tool_calls=[replies.ToolDelta(index=index, function=replies.FunctionDelta(arguments=text))]
-            )
+        case CallBegan(index, name, free):
+            begun: dict[str, Any] = {"index": index, "id": call_id(), "type": "custom" if free else "function"}
+            new = _growth("", free, name=name)
+            return replies.ChatDelta(tool_calls=[replies.ToolDelta(**begun, **new)])
+        case ArgumentsGrew(index, text, free):
+            return replies.ChatDelta(tool_calls=[replies.ToolDelta(index=index, **_growth(text, free))])
         case CallEnded():
             return None
+
+
+def _growth(text: str, free: bool, **name: str) -> dict[str, Any]:
+    """What a call has grown by."""
+    if free:
+        return {"custom": replies.CalledText(input=text, **name)}
+    return {"function": replies.FunctionDelta(arguments=text, **name)}
 
 
 def token_logprobs(vocabulary: Vocabulary, tokens: Sequence[TokenPart]) -> list[replies.TokenLogprob]:

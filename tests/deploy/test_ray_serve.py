@@ -72,8 +72,8 @@ def test_sessions_stay_where_they_are(ray: Cluster, pair: Pair) -> None:
         ]
         for number, each in enumerate(texts):
             assert each.result(120) == (expected(number), [])
-    busy = {each["generated_tokens"] for told in ray.each("/usage") for each in told["keys"]}
-    assert len(busy) >= 2, "several replicas wrote"
+    written_by_one = max(each["generated_tokens"] for told in ray.each("/usage") for each in told["keys"])
+    assert written_by_one < sum(len(expected(number)) for number in range(TEXTS)), "several replicas wrote"
     assert {told["sessions"] for told in ray.each("/health")} == {0}, "DELETE finds its session, too"
     assert {told["status"] for told in ray.each("/ready")} == {"ready"}
 

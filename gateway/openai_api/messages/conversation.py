@@ -1,12 +1,12 @@
 """The messages of a conversation and the tools of its answer, as programs send them and as chat templates get them."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gateway.openai_api.messages.objects import Object, check_type, shown
+from gateway.openai_api.messages.objects import Object, check_type
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT, TextArgument
 
 
 def text_part(given: Any) -> Any:
@@ -42,7 +42,6 @@ Content = Annotated[
 ]
 
 
-TEXT_ARGUMENT = "input"  # the one argument of a tool that takes a free text, as the model sees the tool
 Arguments = Annotated[
     str | dict[str, Any] | list[Any] | None,
     Field(description="A JSON object, or its text. Other text is shown as text, where the chat template takes it."),
@@ -62,6 +61,16 @@ class ToolCall(Object):
     id: str | None = Field(None, description="What the answer of the tool refers to.")
     type: Literal["function"] | None = Field("function", description="Always a function.")
     function: Function = Field(description="The call.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_free_text(cls, given: Any) -> Any:
+        """The call of a tool that takes a free text is one of a function with that argument."""
+        called = given.get("custom") if isinstance(given, dict) and given.get("type") == "custom" else None
+        if not isinstance(called, dict) or not isinstance(called.get("input"), str):
+            return given
+        function = {"name": called.get("name"), "arguments": {TEXT_ARGUMENT: called["input"]}}
+        return {"function": function} | {name: each for name, each in given.items() if name not in ("type", "custom")}
 
 
 class ChatMessage(Object):
@@ -122,35 +131,6 @@ def joined(content: str | Sequence[HasText] | None, between: str = "") -> str:
     return content if isinstance(content, str) else between.join(part.text for part in content or ())
 
 
-_PARTS_OF_TEXT = ("text", "input_text", "output_text", "logs")
-_NO_TEXT = ("image", "base64", "screenshot", "file", "url", "pdf", "audio")  # in names of types
-
-
-def hosted_text(answer: Any) -> str:
-    """What a tool that a provider ran has answered, as text: JSON, unless it is text or parts of it.
-
-    Raises ValueError for images and files.
-    """
-    if isinstance(answer, str):
-        return answer
-    if isinstance(answer, list) and all(
-        isinstance(each, dict) and each.get("type") in _PARTS_OF_TEXT for each in answer
-    ):
-        return "\n".join(str(each.get("text", each.get("logs", ""))) for each in answer)
-    return json.dumps(_readable(answer), ensure_ascii=False)
-
-
-def _readable(value: Any) -> Any:
-    """A value of JSON without what only its provider can read."""
-    if isinstance(value, list):
-        return [_readable(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if any(word in str(value.get("type")) for word in _NO_TEXT):
-        raise ValueError(f"it holds {shown(str(value['type']))}: the model reads text alone, leave it out")
-    return {name: _readable(each) for name, each in value.items() if not name.startswith("encrypted_")}
-
-
 Name = Annotated[
     str,
     Field(
@@ -161,17 +141,50 @@ Name = Annotated[
 ]
 
 
+class TextFormat(Object):
+    """The form of a free text."""
+
+    type: Literal["text", "grammar"] = Field(description="text: any text.")
+    syntax: Literal["lark", "regex"] | None = Field(None, description="That of the grammar.")
+    definition: str | None = Field(None, description="The grammar.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_chat(cls, given: Any) -> Any:
+        inner = given.get("grammar") if isinstance(given, dict) else None
+        return (
+            {name: each for name, each in given.items() if name != "grammar"} | inner
+            if isinstance(inner, dict)
+            else given
+        )
+
+    @model_validator(mode="after")
+    def _has_a_grammar(self) -> "TextFormat":
+        if (self.type == "grammar") != bool(self.syntax and self.definition):
+            raise ValueError("syntax: it belongs to the type grammar, with a definition")
+        return self
+
+
 class FunctionDefinition(Object):
-    """A function that may be called."""
+    """A tool that may be called: a function, or one that takes a free text."""
 
     name: Name
     description: str | None = Field(None, description="What it does. Passed on to the chat template.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments. Passed on, too.")
     strict: bool | None = Field(None, description="Whether arguments keep to the schema; they do if a call must come.")
+    format: TextFormat | None = Field(None, description="Of the free text of a custom tool.")
+
+
+def _with_function(given: Any) -> Any:
+    """A tool, or its name, in which what it is stands in `function`, where it stood in `custom`."""
+    if not isinstance(given, dict) or not isinstance(custom := given.get("custom"), dict):
+        return given
+    return {name: each for name, each in given.items() if name != "custom"} | {"function": custom}
 
 
 def flat_tool(given: Any) -> Any:
     """A tool, or its name, as in the Responses: what is in `function` in chats stands beside its type."""
+    given = _with_function(given)
     if not isinstance(given, dict) or not isinstance(function := given.get("function"), dict):
         return given
     return {name: each for name, each in given.items() if name != "function"} | function
@@ -179,6 +192,7 @@ def flat_tool(given: Any) -> Any:
 
 def _nested(given: Any) -> Any:
     """A tool, or its name, as in chats."""
+    given = _with_function(given)
     if not isinstance(given, dict) or not isinstance(function := given.get("function", given), dict):
         return given
     beside = [name for name in given if name in ("type", "function") or (function is not given and name != "strict")]
@@ -189,10 +203,31 @@ def _nested(given: Any) -> Any:
 
 
 class Tool(Object):
-    """A tool: always a function."""
+    """A tool: a function, or a custom one, which takes a free text."""
 
-    type: Literal["function"] = Field("function", description="Always a function.")
-    function: FunctionDefinition = Field(description="The function.")
+    type: Literal["function", "custom"] = Field("function", description="custom: it takes a free text.")
+    function: FunctionDefinition = Field(description="The function; of a custom tool in `custom`.")
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> "Tool":
+        given, wrong = self.function, ("parameters", "strict") if self.type == "custom" else ("format",)
+        if (name := next((each for each in wrong if getattr(given, each) is not None), None)) is not None:
+            raise ValueError(f"function.{name}: not with the type {self.type}, leave it out")
+        return self
+
+    @property
+    def schema_(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        if self.type == "function":
+            return self.function.parameters or {}
+        form = self.function.format
+        return TextArgument((form and form.syntax) or "", (form and form.definition) or "")
+
+    @property
+    def strict(self) -> bool:
+        """Whether calls that may come keep to the schema, or to the grammar."""
+        form = self.function.format
+        return bool(self.function.strict or (form and form.syntax))
 
     @model_validator(mode="before")
     @classmethod
@@ -201,7 +236,7 @@ class Tool(Object):
 
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates get it. Many fail where description or parameters are missing."""
-        function, given = self.function, self.function.parameters
+        function, given = self.function, self.schema_ if self.type == "custom" else self.function.parameters
         schema = {"type": "object", "properties": {}} if given is None else given
         shown = {"name": function.name, "description": function.description or "", "parameters": schema}
         return {"type": "function", "function": shown}
@@ -229,14 +264,14 @@ class FunctionName(Object):
 class NamedTool(Object):
     """A tool by its name."""
 
-    type: Literal["function"] = Field("function", description="Always a function.")
-    function: FunctionName = Field(description="The function.")
+    type: Literal["function", "custom"] = Field("function", description="What it is.")
+    function: FunctionName = Field(description="The function; of a custom tool in `custom`.")
 
     @model_validator(mode="before")
     @classmethod
     def _of_programs(cls, given: Any) -> Any:
         instead = "leave it out, or give a function that your program runs"
-        return _nested(check_type(given, "function", instead))
+        return _nested(check_type(given, ("function", "custom"), instead))
 
     @property
     def names(self) -> list[str]:
@@ -245,7 +280,7 @@ class NamedTool(Object):
 
     def flat(self) -> dict[str, Any]:
         """The choice in the form of the Responses."""
-        return {"type": "function", "name": self.function.name}
+        return {"type": self.type, "name": self.function.name}
 
 
 class AllowedTools(Object):

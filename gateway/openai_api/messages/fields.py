@@ -190,6 +190,7 @@ TABLE: dict[str, FieldRules] = {
     ),
     "ToolCall": FieldRules((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
     "Tool": FieldRules(_OF_A_PROVIDER),
+    "TextFormat": FieldRules(_OF_A_PROVIDER),
     "FunctionDefinition": FieldRules((*_OF_A_PROVIDER, "eager_input_streaming"), also={"input_schema": "parameters"}),
     "NamedTool": FieldRules((*_OF_A_PROVIDER, "disable_parallel_tool_use")),
     "AllowedTools": FieldRules(_OF_A_PROVIDER),

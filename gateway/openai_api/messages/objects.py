@@ -5,7 +5,7 @@ always with the `param` at fault.
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -77,13 +77,13 @@ def _whole(value: Any) -> Any:
     return int(value) if exact else value
 
 
-def check_type(given: Any, wanted: str, instead: str) -> Any:
+def check_type(given: Any, wanted: Sequence[str], instead: str) -> Any:
     """Return the tool `given`. Raises an error for another type of tool, which its provider would run.
 
     `instead`: what to do.
     """
     kind = given.get("type") if isinstance(given, dict) else None
-    if isinstance(kind, str) and kind != wanted:
+    if isinstance(kind, str) and kind not in wanted:
         why = f"tools of the type {one_line(kind[:_LONGEST_TYPE])} are not run here: {instead}"
         raise PydanticCustomError(REFUSED, "{why}", {"field": "type", "why": why})
     return given

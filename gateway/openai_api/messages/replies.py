@@ -214,12 +214,20 @@ class CalledFunction(Reply):
     arguments: str = Field(description="A JSON object, as text.")
 
 
+class CalledText(Reply):
+    """A tool and its free text."""
+
+    name: str | None = Field(None, description="Its name; in a stream in the first chunk of a call.")
+    input: str = Field(description="The text; in a stream what it has grown by.")
+
+
 class CalledTool(Reply):
     """A call of a tool."""
 
     id: str = Field(description="What the answer of the tool refers to.")
-    type: Literal["function"] = Field(description="Always a function.")
-    function: CalledFunction = Field(description="The call.")
+    type: Literal["function", "custom"] = Field(description="What is called.")
+    function: CalledFunction | None = Field(None, description="The call of a function.")
+    custom: CalledText | None = Field(None, description="The call of a tool that takes a free text.")
 
 
 class AssistantMessage(Reply):
@@ -261,8 +269,9 @@ class ToolDelta(Reply):
 
     index: int = Field(description="Which call, from 0.")
     id: str | None = Field(None, description="In the first chunk of a call.")
-    type: Literal["function"] | None = Field(None, description="In the first chunk of a call.")
-    function: FunctionDelta = Field(description="What is new.")
+    type: Literal["function", "custom"] | None = Field(None, description="In the first chunk of a call.")
+    function: FunctionDelta | None = Field(None, description="What is new in the call of a function.")
+    custom: CalledText | None = Field(None, description="What is new in that of a tool which takes a free text.")
 
 
 class ChatDelta(Reply):

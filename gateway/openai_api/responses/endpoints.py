@@ -58,7 +58,7 @@ def asked_of(request: ResponseRequest, find: Find) -> ResponseChat:
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
         "logprobs": request.logprobs,
         "top_logprobs": request.top_logprobs,
-        "tools": [{"type": "function", "function": _function(each)} for each in request.functions()],
+        "tools": [{"type": each.tool.type, "function": _function(each)} for each in request.functions()],
         "parallel_tool_calls": request.parallel_tool_calls,
         "tool_choice": request.tool_choice,
     } | thinking_of(request)

@@ -64,7 +64,19 @@ class OutputCall(Reply):
     arguments: str = Field(description="A JSON object, as text.")
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+class OutputTextCall(Reply):
+    """A call of a tool with a free text."""
+
+    type: Literal["custom_tool_call"] = Field(description="What this is.")
+    id: ItemId
+    status: ItemStatus
+    call_id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
+    input: str = Field(description="The text.")
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputTextCall
 
 
 class InputTokensDetails(Reply):
@@ -196,6 +208,7 @@ class DoneEvent(_Event):
     logprobs: list[TokenLogprob] | None = Field(None, description="With a text: those of all tokens.")
     name: str | None = Field(None, description="Of the tool that is called.")
     arguments: str | None = Field(None, description="The whole arguments of a call.")
+    input: str | None = Field(None, description="The whole free text of a call.")
 
 
 EVENTS: dict[str, type[Reply]] = {
@@ -209,6 +222,8 @@ EVENTS: dict[str, type[Reply]] = {
     "response.output_text.done": DoneEvent,
     "response.function_call_arguments.delta": DeltaEvent,
     "response.function_call_arguments.done": DoneEvent,
+    "response.custom_tool_call_input.delta": DeltaEvent,
+    "response.custom_tool_call_input.done": DoneEvent,
     "response.content_part.done": PartEvent,
     "response.output_item.done": ItemEvent,
     "response.completed": ResponseEvent,

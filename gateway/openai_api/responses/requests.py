@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import (
-    TEXT_ARGUMENT,
-    Arguments,
-    ToolChoice,
-    flat_tool,
-    hosted_text,
-    text_part,
-)
+from gateway.openai_api.messages.conversation import Arguments, TextFormat, ToolChoice, flat_tool, text_part
+from gateway.openai_api.messages.hosted import hosted_text
 from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.options import (
     Drafting,
@@ -24,6 +18,7 @@ from gateway.openai_api.messages.options import (
     text_fields,
 )
 from gateway.openai_api.messages.thinking import ThinkingFields
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT
 
 
 class InputText(Object):
@@ -247,17 +242,18 @@ class _OfTheCaller(Object):
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, given: Any) -> Any:
-        return check_type(flat_tool(given), "function", "leave it out, or give a function that your program runs")
+        return check_type(flat_tool(given), ("function", "custom"), "leave it out, or give a function of your program")
 
 
 class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
-    type: Literal["function"] = Field("function", description="Only functions.")
+    type: Literal["function", "custom"] = Field("function", description="custom: it takes a free text.")
     name: str = Field(description="Its name.")
     description: str | None = Field(None, description="What it does.")
     parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
     strict: bool | None = Field(None, description="Whether the arguments always keep to the schema.")
+    format: TextFormat | None = Field(None, description="Of the free text of a custom tool. Default: any text.")
 
 
 class ResponseNamespace(Object):

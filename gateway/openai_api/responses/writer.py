@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
+from gateway.openai_api.blocks import CALLS, Block, BlockStep, BlockWriter
 from gateway.openai_api.generation import TextGeneration
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.options import limited
@@ -16,10 +16,15 @@ from gateway.openai_api.responses.requests import ResponseNamespace, ResponseReq
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
 
-_TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
+_TEXT = {  # in names of events
+    "text": "output_text",
+    "thoughts": "reasoning_text",
+    "call": "function_call_arguments",
+    "free call": "custom_tool_call_input",
+}
 # So many comments, and an event tells that the response is in progress: some readers wait for events only.
 SILENCES = 10
-_PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
+_PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc", "free call": "ctc"}  # of ids
 
 
 class ResponseWriter(BlockWriter):
@@ -87,12 +92,12 @@ class ResponseWriter(BlockWriter):
         """The events for a step: an item begins, and the text in it, which grows and ends before the item."""
         at, block, name = step.at, step.block, _TEXT[step.block.kind]
         where: dict[str, Any] = {"item_id": self._item_id(at, block), "output_index": at}
-        inner = where if block.kind == "call" else where | {"content_index": 0}
+        inner = where if block.kind in CALLS else where | {"content_index": 0}
         if step.what == "grow":
             logprobs = {"logprobs": step.logprobs} if block.kind == "text" else {}
             return [self._event(f"response.{name}.delta", **inner, delta=step.text, **logprobs)]
         item = {"output_index": at, "item": self._item(at, block, step.what == "end")}
-        part = [] if block.kind == "call" else [inner | {"part": _part(block, step.what == "end")}]
+        part = [] if block.kind in CALLS else [inner | {"part": _part(block, step.what == "end")}]
         if step.what == "begin":
             return [
                 self._event("response.output_item.added", **item),
@@ -110,16 +115,12 @@ class ResponseWriter(BlockWriter):
     def _item(self, at: int, block: Block, ended: bool) -> replies.OutputItem:
         cut = (self._broken or self.reason == "length") and at == len(self.blocks) - 1
         status: replies.ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
-        id = self._item_id(at, block)
+        id, text = self._item_id(at, block), block.text if ended else ""
+        called: dict[str, Any] = {"id": id, "status": status, "call_id": block.id}
         if block.kind == "call":
-            return replies.OutputCall(
-                type="function_call",
-                id=id,
-                status=status,
-                call_id=block.id,
-                arguments=block.text if ended else "",
-                **self._tool(block),
-            )
+            return replies.OutputCall(type="function_call", arguments=text, **called, **self._tool(block))
+        if block.kind == "free call":
+            return replies.OutputTextCall(type="custom_tool_call", input=text, **called, **self._tool(block))
         common: dict[str, Any] = {"id": id, "status": status, "content": [_part(block, True)] if ended else []}
         if block.kind == "thoughts":
             return replies.OutputReasoning(type="reasoning", summary=[], **common)
@@ -135,6 +136,8 @@ class ResponseWriter(BlockWriter):
     def _whole(self, block: Block) -> dict[str, Any]:
         if block.kind == "call":
             return {"name": self._tool(block)["name"], "arguments": block.text}
+        if block.kind == "free call":
+            return {"input": block.text}
         return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
 
     def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
@@ -180,8 +183,9 @@ def _part(block: Block, ended: bool) -> OutputText | OutputThoughts:
 
 def _tool_report(tool: ResponseTool | ResponseNamespace) -> dict[str, Any]:
     """A tool of the request. The client's type has these fields in every function."""
-    given = {} if isinstance(tool, ResponseNamespace) else {"strict": None, "parameters": None}
-    return given | tool.model_dump()
+    if isinstance(tool, ResponseTool) and tool.type == "custom":
+        return {"format": {"type": "text"}} | tool.model_dump(exclude_none=True)
+    return tool.model_dump(exclude={"format"})
 
 
 def _of_request(request: ResponseRequest) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gateway.openai_api.tools.free_text import TEXT_ARGUMENT, TextArgument
 from gateway.openai_api.tools.json_objects import LIST
 from gateway.openai_api.tools.json_text import referred
+from gateway.openai_api.tools.lark import in_json, lark_of, may_not_end
 from gateway.openai_api.tools.reader import BareKeys, Keywords, Parameters, Writing
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE
@@ -51,8 +53,10 @@ class _Grammar:
         self._markers = _any_of(control)
         self._rules: dict[str, str] = {}  # bodies by name
         self._names: dict[tuple[str, str], str] = {}  # by body and options
+        self._free = False  # whether there may be no call
 
     def of(self, tools: Mapping[str, Schema | None], parallel: bool, free: bool, document: Schema | bool | None) -> str:
+        self._free = free
         if document is not None:
             return self._text(" | ".join(self._calls_or_document(tools, parallel, document)))
         if not free or self._writing.trigger is None:
@@ -102,6 +106,17 @@ class _Grammar:
         head = self._literal(written + writing.middle)
         if writing.number:
             head = f"{self._literal(written + ':')} NUMBER {self._literal(writing.middle)}"
+        if isinstance(schema, TextArgument) and schema.syntax:
+            try:
+                return f"{head} {self._free_text(form, schema)} {self._literal(writing.end)}"
+            except ValueError as error:
+                if not self._free:
+                    raise InvalidRequest(
+                        f"tools: the grammar of {name} cannot be kept to in calls of this model, as it has {error}: "
+                        "leave tool_choice out, or make it plainer",
+                        param="tools",
+                    ) from None
+                schema = None
         if form is None:
             return f"{head} {self._object(schema)} {self._literal(writing.end)}"
         if schema is None:
@@ -120,6 +135,21 @@ class _Grammar:
                 param="tools",
             ) from None
         return f"{head} {arguments} {self._literal(writing.end)}"
+
+    def _free_text(self, form: Parameters | BareKeys | Keywords | None, schema: TextArgument) -> str:
+        """The argument of a tool that takes a free text, under its grammar. Raises ValueError if it has no form."""
+        given, key = (schema.syntax, schema.definition), TEXT_ARGUMENT
+        if isinstance(form, Parameters):
+            lark, begin, end = lark_of(*given), f"{form.begin}{key}{form.middle}", form.end
+        elif isinstance(form, BareKeys):
+            lark, begin, end = lark_of(*given), f"{{{key}:{form.quote}", f"{form.quote}}}"
+        elif isinstance(form, Keywords):
+            lark, begin, end = in_json(*given), f'{key}{form.middle}"', '"'
+        else:
+            lark, begin, end = in_json(*given), f'{{"{key}": "', '"}'
+        if isinstance(form, Parameters | BareKeys) and may_not_end(lark):
+            raise ValueError("a terminal that may have any lines")
+        return f"{self._literal(begin)} %lark {{\n{lark}\n}} {self._literal(end)}"
 
     def _any(self, form: Parameters | BareKeys | Keywords) -> str:
         """Any arguments."""

@@ -35,6 +35,7 @@ class CallBegan:
 
     index: int
     name: str
+    free: bool = False  # whether it has a free text in place of arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ArgumentsGrew:
 
     index: int
     text: str
+    free: bool = False  # whether it is of a free text
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_what_is_wrong_with_tools_is_said_at_their_field(page: Any) -> None:
     bad[0]["function"]["parameters"] = {"type": "object", "properties": {"town": {"type": "town"}}}
     page.fill("#tools", json.dumps(bad))
     page.press("#input", "Enter")
-    answered(page, "tools: calls cannot be made to keep to the parameters")
+    answered(page, "tools.0.function.parameters#/properties/town")
     assert all("status of 400" in each for each in page.complaints), page.complaints
     page.complaints.clear()
 

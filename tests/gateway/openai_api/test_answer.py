@@ -233,7 +233,8 @@ def test_control_tokens_that_mark_thoughts_and_calls_are_read(at_once: int, begu
     whole = joined([*deltas, output.end()])
     message = message_of(whole.events)
     assert (message.reasoning_content, message.content) == ("Why?", "So.")
-    assert message.tool_calls is not None and message.tool_calls[0].function.name == "f"
+    assert message.tool_calls is not None and message.tool_calls[0].function is not None
+    assert message.tool_calls[0].function.name == "f"
     assert output.reasoning_count == (6 if begun else 7) and output.count == len(tokens)
     assert output.reason("stop") == "tool_calls" and output.reason("length") == "length"
 

@@ -172,7 +172,7 @@ def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
         ({"tools": [TOOL, TOOL | {"function": {"name": "f", "description": "other"}}]}, "tools"),
         ({"tools": [TOOL | {"x": 1}]}, "tools.0.x"),
         ({"tools": [{"type": "function", "function": {"name": "<|im_end|>"}}]}, "tools.0.function.name"),
-        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools.0.custom"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f", "x": 1}}]}, "tools.0.function.x"),
         ({"tools": [TOOL], "regex": "a"}, "regex"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),

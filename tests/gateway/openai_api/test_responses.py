@@ -244,7 +244,7 @@ def test_the_model_sees_what_a_namespace_is_for(parrot: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("tool", "parameter"),
     [
-        ({"type": "custom", "name": "x"}, "tools.0.tools.2.type"),
+        ({"type": "web_search", "name": "x"}, "tools.0.tools.2.type"),
         (_tool("look"), "tools"),
         (_tool("no name"), "tools.0.tools.2.name"),
     ],

@@ -81,3 +81,14 @@ def answered(form: AnswerForm, text: str, step: int = 10**6) -> Said:
 def tool(**properties: Any) -> dict[str, Any]:
     """The schema of a tool's parameters."""
     return {"type": "object", "properties": properties}
+
+
+# A format of patches in the manner of those that coding agents use.
+PATCH = r"""
+start: "*** Begin" LF change+ "*** End" LF?
+change: "*** File: " name LF line+
+name: /(.+)/
+line: ("+" | "-") /(.*)/ LF -> line
+%import common.LF
+"""
+TEXT = '*** Begin\n*** File: a.py\n-say "ä\\n"\n+x\ty\n*** End\n'
