@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import BadOption, BadPrompt, PairBusy, VocabularyMismatch
@@ -193,8 +193,7 @@ class Pairing:
                 predicted=predicted,
                 times=drafting.times,
                 shares_cores=drafting.shares_cores,
-                may_look_up=_may_look_up(drafting),
-                only_looks_up=drafting.looks_up,
+                lookups=_lookups(drafting),
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
@@ -210,11 +209,13 @@ def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
     return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
 
 
-def _may_look_up(drafting: OpenedSource) -> bool:
+def _lookups(drafting: OpenedSource) -> Literal["never", "also", "only"]:
     """Whether texts may be drafted by lookup alone: there is no draft model, or `remote` with it is slower than the
     target alone where it does not pay, as its steps take the verifier's cores, or as the verifier waits for them."""
     slower = drafting.looks_up or drafting.shares_cores or not drafting.info.self_continue
-    return drafting.name is not None and slower and Mode.TARGET in drafting.info.modes
+    if drafting.name is None or not slower or Mode.TARGET not in drafting.info.modes:
+        return "never"
+    return "only" if drafting.looks_up else "also"
 
 
 class RunningSession(NamedTuple):

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from copy import deepcopy
 from itertools import cycle
+from typing import Literal
 
 from drafter_client.errors import DrafterError
 from drafter_client.generation.events import Began, Committed, Ended, Listener
@@ -59,8 +60,7 @@ class ModeSelection:
         predicted: bool = False,
         times: PassTimes | None = None,
         shares_cores: bool = False,
-        may_look_up: bool = False,
-        only_looks_up: bool = False,
+        lookups: Literal["never", "also", "only"] = "never",
     ) -> None:
         """`draft`: name of the drafter on this machine.
         `link`: the present round trip in seconds.
@@ -68,8 +68,7 @@ class ModeSelection:
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
         `times`: of the draft model's passes; None: not known.
         `shares_cores`: whether the drafter and the verifier need the same cores of this machine.
-        `may_look_up`: whether texts may also be drafted here by lookup alone.
-        `only_looks_up`: whether nothing else drafts here.
+        `lookups`: whether texts may be drafted here by lookup alone, also or only so.
         """
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
@@ -95,9 +94,9 @@ class ModeSelection:
             read=(0.0 if times is None else times.read) if shares_cores else None,
             trees=info.trees,
         )
-        self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured, only_looks_up)
+        self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured, lookups == "only")
         self._selector = ModeSelector(self._rates, written)
-        self._may_look_up = may_look_up
+        self._may_look_up = lookups != "never"
         self._found = estimate.AcceptanceEstimate(estimate.PRIOR_PREDICTION if predicted else _PRIOR_FOUND)
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
         self._changed = 0  # probes in a row that found another link

@@ -71,7 +71,7 @@ class SearchResultBlock(Object):
         return "\n".join([self.title, self.source, joined(self.content, "\n")])
 
 
-class TextSource(Object):
+class DocumentText(Object):
     """The text of a document."""
 
     type: Literal["text"] = Field(description="Only text.")
@@ -83,7 +83,7 @@ class DocumentBlock(Object):
     """A document."""
 
     type: Literal["document"] = Field(description="What this is.")
-    source: TextSource = Field(description="Only a text.")
+    source: DocumentText = Field(description="Only a text.")
     title: str | None = Field(None, description="Its title.")
     context: str | None = Field(None, description="What it is about.")
 

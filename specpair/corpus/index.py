@@ -197,7 +197,7 @@ def bring_up_to_date(
     Raises OSError where the store cannot be written.
     """
     with store.writing(wait=seconds is None) as alone:
-        return alone and _Indexing(store, encode, most, seconds, report, tell, clock).run(root)
+        return alone and _Indexing(store, encode, most, seconds, report=report, tell=tell, clock=clock).run(root)
 
 
 @dataclass(eq=False)

@@ -90,7 +90,8 @@ class Backend(ABC):
     `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
                        one token each would leave; None: not known
     `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens
-    `reuse_rest`       and leaves at least so many to read: then they are computed as without that text
+    `reuse_rest`       and leaves at least so many to read: then they are computed as without that text.
+                       One is enough where both the prompt and that text are shorter
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `takes_trees`      whether entries may have `parents`
     `keeps_any_path`   whether passes behind any path that is kept compute what they would behind a chain; else, bit for

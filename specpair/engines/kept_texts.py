@@ -99,10 +99,11 @@ def reusable(backend: Backend, slot: int, text: Sequence[int], held: int, tokens
     """How many of the first `tokens` can be taken from `slot`, which holds the first `held` tokens of `text`; 0 unless
     they are `more_than` so many.
 
-    `Backend.reuse_rest` tokens are left to read: one, for its logits, or more.
+    `Backend.reuse_rest` tokens are left to read: one, for its logits, or more. One is enough where both texts have
+    fewer: then all their tokens were, and are, computed in narrow passes.
     """
-    step = backend.reuse_step
-    most = min(held, len(tokens) - backend.reuse_rest)
+    step, rest = backend.reuse_step, backend.reuse_rest
+    most = min(held, len(tokens) - (rest if max(len(text), len(tokens)) >= rest else 1))
     # The token behind `more_than` is compared first: most texts differ there or before.
     if most <= more_than or text[more_than] != tokens[more_than]:
         return 0

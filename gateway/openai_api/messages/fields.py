@@ -55,35 +55,35 @@ _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
 )
 
 
-def _only(values: V, *names: str) -> dict[str, V]:
-    """Fields accepted with these values only; or fields that have another name here."""
-    return dict.fromkeys(names, values)
+def _only(values: V, names: str) -> dict[str, V]:
+    """Fields accepted with these values only; or fields that have another name here. `names`: with spaces between."""
+    return dict.fromkeys(names.split(), values)
 
 
 _TEXT = (
-    _only((), "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "lora_path")
-    | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
-    | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids", "return_hidden_states")
-    | _only((True,), "skip_special_tokens", "spaces_between_special_tokens", "do_sample")
-    | _only((0,), "n_probs", "top_a", "min_keep", "dynatemp_range", "smoothing_factor", "no_repeat_ngram_size")
-    | _only((0,), "mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "epsilon_cutoff", "eta_cutoff")
-    | _only((0, -1), "top_n_sigma", "t_max_predict_ms")
-    | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty", "num_beams", "guidance_scale")
-    | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora", "samplers")
+    _only((), "allowed_token_ids truncate_prompt_tokens prompt_logprobs lora_path")
+    | _only((False,), "use_beam_search early_stopping include_stop_str_in_output no_stop_trim")
+    | _only((False,), "return_tokens return_token_ids return_tokens_as_token_ids return_hidden_states")
+    | _only((True,), "skip_special_tokens spaces_between_special_tokens do_sample")
+    | _only((0,), "n_probs top_a min_keep dynatemp_range smoothing_factor no_repeat_ngram_size")
+    | _only((0,), "mirostat mirostat_mode dry_multiplier xtc_probability epsilon_cutoff eta_cutoff")
+    | _only((0, -1), "top_n_sigma t_max_predict_ms")
+    | _only((1,), "length_penalty typical_p tfs_z repeat_penalty num_beams guidance_scale")
+    | _only(([],), "stop_token_ids bad_words logits_processors lora samplers")
 )
 _BOTH = (  # chats and completions
-    _only((), "audio", "web_search_options", "moderation")
-    | _only(([],), "functions", "documents")
-    | _only((False,), "parse_tool_calls", "continue_final_message")
+    _only((), "audio web_search_options moderation")
+    | _only(([],), "functions documents")
+    | _only((False,), "parse_tool_calls continue_final_message")
     | {"add_generation_prompt": (True,), "search_parameters": ({"mode": "off"},)}
     | {"function_call": ("none", "auto"), "modalities": (["text"],), "chat_template": ("",)}
 )
 _ONE_TEXT = {"n": (1,), "modalities": (["text"],), "response_format": ({"type": "text"},)}  # in other APIs' words
 _VERBOSITY = {"verbosity": ("medium",)}
 # What a model has no use for, other providers' reports, and what to do where a prompt is too long.
-_HINTS = _VERBOSITY | _only((), "usage", "models", "transforms", "draft_model", "stream_reasoning", "reasoning_split")
-_HINTS |= _only((), "context_overflow_policy", "context_length_exceeded_behavior", "timeout", "num_retries")
-_HINTS |= _only((), "drop_params", "custom_llm_provider", "cache", "prompt_mode", "incremental_output", "result_format")
+_HINTS = _VERBOSITY | _only((), "usage models transforms draft_model stream_reasoning reasoning_split")
+_HINTS |= _only((), "context_overflow_policy context_length_exceeded_behavior timeout num_retries")
+_HINTS |= _only((), "drop_params custom_llm_provider cache prompt_mode incremental_output result_format")
 _CHAT = _BOTH | {"suffix": ("",), "echo": (False,), "add_special_tokens": (False,)}
 _COMPLETION = _BOTH | {
     "add_special_tokens": (True,),
@@ -92,12 +92,12 @@ _COMPLETION = _BOTH | {
     "tool_choice": ("none", "auto"),
     "return_full_text": (False,),
 }
-_BUDGETS = _only("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget")
+_BUDGETS = _only("thinking_budget", "thinking_budget_tokens thinking_token_budget reasoning_budget")
 _THINKING = _BUDGETS | {"think": "thinking"}
 # In a text without a chat template.
-_THOUGHTS = _only((), "enable_thinking", "thinking", "thinking_budget", "reasoning", "reasoning_effort", *_THINKING)
-_THOUGHTS |= _only((), "chat_template_kwargs") | {"include_reasoning": (True,)}
-_ALSO = _only("max_tokens", "n_predict", "num_predict", "max_new_tokens", "max_output_tokens") | {
+_THOUGHTS = _only((), "enable_thinking thinking thinking_budget reasoning reasoning_effort chat_template_kwargs")
+_THOUGHTS |= dict.fromkeys(_THINKING, ()) | {"include_reasoning": (True,)}
+_ALSO = _only("max_tokens", "n_predict num_predict max_new_tokens max_output_tokens") | {
     "min_new_tokens": "min_tokens",
     "random_seed": "seed",
     "stop_sequences": "stop",
@@ -126,7 +126,6 @@ _ITEM = (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "ph
 _OF_THE_RESPONSE = tuple(name for name in _OF_THE_SERVICE if name not in ("metadata", "store"))
 _CACHE = ("cache_control",)
 _KEEP_THOUGHTS = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-_LIMITS = ("max_completion_tokens", "max_output_tokens")
 _OF_AN_ANSWER = (
     "max_tokens",
     "stop",
@@ -145,9 +144,9 @@ _MESSAGES_REQUEST = FieldRules(
         *("betas", "anthropic_version", *_SWITCHED_OFF),
         *(name for name in _OF_THE_SERVICE if name not in ("metadata", "service_tier")),
     ),
-    _TEXT | _ONE_TEXT | _only(({},), "container", "output_format") | _only(([],), "mcp_servers"),
+    _TEXT | _ONE_TEXT | _only(({},), "container output_format") | _only(([],), "mcp_servers"),
     _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS), "stream_options": ()},
-    _THINKING | _only("max_tokens", *_LIMITS) | {"stop": "stop_sequences"},
+    _THINKING | _only("max_tokens", "max_completion_tokens max_output_tokens") | {"stop": "stop_sequences"},
     _INSTEAD | {"response_format": "output_config.format"},
 )
 
@@ -172,8 +171,8 @@ TABLE: dict[str, FieldRules] = {
     "ResponseFormat": FieldRules(_OF_A_PROVIDER),
     "JsonSchemaFormat": FieldRules(_OF_A_PROVIDER),
     "StructuredOutputs": FieldRules(
-        only=_only((False,), "disable_any_whitespace", "disable_fallback", "disable_additional_properties")
-        | _only(("",), "whitespace_pattern", "structural_tag", "_backend")
+        only=_only((False,), "disable_any_whitespace disable_fallback disable_additional_properties")
+        | _only(("",), "whitespace_pattern structural_tag _backend")
     ),
     "Speculative": FieldRules(instead={"n_max": "draft_n"}),
     "ChatMessage": FieldRules(
@@ -194,10 +193,10 @@ TABLE: dict[str, FieldRules] = {
     "FunctionDefinition": FieldRules((*_OF_A_PROVIDER, "eager_input_streaming"), also={"input_schema": "parameters"}),
     "NamedTool": FieldRules((*_OF_A_PROVIDER, "disable_parallel_tool_use")),
     "AllowedTools": FieldRules(_OF_A_PROVIDER),
-    "Thinking": FieldRules(("display",), hints=_only((), "clear_thinking", "keep"), path="thinking"),
+    "Thinking": FieldRules(("display",), hints=_only((), "clear_thinking keep"), path="thinking"),
     "ReasoningOptions": FieldRules(
         only={"context": ("auto",), "mode": ("standard",)},
-        hints=_only(("auto",), "summary", "generate_summary"),
+        hints=_only(("auto",), "summary generate_summary"),
         path="reasoning",
     ),
     "FunctionName": FieldRules(_OF_A_PROVIDER),
@@ -207,10 +206,10 @@ TABLE: dict[str, FieldRules] = {
         (*_OF_THE_RESPONSE, *_SWITCHED_OFF, "stream_options", "max_tool_calls"),
         _TEXT
         | _ONE_TEXT
-        | _only(({},), "background_options", "image", "prompt", "access_programs")
+        | _only(({},), "background_options image prompt access_programs")
         | {"background": (False,), "conversation": ("",), "moderation": ()},
         _HINTS | {"truncation": ("disabled",), "context_management": ()},
-        _THINKING | _only("max_output_tokens", "max_tokens", "max_completion_tokens"),
+        _THINKING | _only("max_output_tokens", "max_tokens max_completion_tokens"),
         _INSTEAD | {"messages": "input", "response_format": "text.format"},
         {
             "background": "wait for the response, or read it as a stream, and leave background out",
@@ -237,7 +236,7 @@ TABLE: dict[str, FieldRules] = {
     "MessagesRequest": _MESSAGES_REQUEST,
     "CountRequest": replace(  # what the answer is made by does not change the prompt
         _MESSAGES_REQUEST,
-        ignored=(*_MESSAGES_REQUEST.ignored, *_LIMITS, *_OF_AN_ANSWER),
+        ignored=(*_MESSAGES_REQUEST.ignored, "max_completion_tokens", "max_output_tokens", *_OF_AN_ANSWER),
         also=_THINKING,
     ),
     "OutputConfig": FieldRules(only={"task_budget": ({},)}),
@@ -251,7 +250,7 @@ TABLE: dict[str, FieldRules] = {
     "HostedResultBlock": FieldRules((*_CACHE, "caller", "is_error")),
     "SearchResultBlock": FieldRules((*_CACHE, "citations")),
     "DocumentBlock": FieldRules((*_CACHE, "citations")),
-    "TextSource": FieldRules(),
+    "DocumentText": FieldRules(),
     "CustomTool": FieldRules(
         (*_CACHE, "eager_input_streaming"),
         {"defer_loading": (False,), "allowed_callers": (["direct"],), "input_examples": ([],)},

@@ -54,6 +54,8 @@ class Lines:
 
     def read(self, opener: str, calls: CallReader) -> Reading[str]:
         c = yield from blank()
+        if c == _END[0]:
+            raise Broken
         while c != _END[0]:
             c = yield from _call(calls, c)
             if not c:

@@ -213,7 +213,7 @@ def test_lookup_takes_over_where_the_text_repeats_itself(lookup: bool) -> None:
     first = "lookup" if lookup else "target"
     times = PassTimes(token=0.2, read=0.01)
     modes = [Mode.REMOTE, Mode.TARGET]
-    selection = ModeSelection(modes, INFO, "draft", 0.001, 0.0, times=times, shares_cores=True, may_look_up=True)
+    selection = ModeSelection(modes, INFO, "draft", 0.001, 0.0, times=times, shares_cores=True, lookups="also")
     stats, run = _begin(world, 400, selection, lookup=lookup)
     assert [token for committed in run for token, _ in committed.tokens] == [world.token(at) for at in range(3, 403)]
     assert stats.turns[-1].tokens > 230 and stats.why.startswith(f"{first} measured {40.0 if lookup else 10.0}")

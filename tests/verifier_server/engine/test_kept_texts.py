@@ -56,6 +56,15 @@ def test_the_next_turn_of_a_chat_reads_what_is_new(can_copy: bool) -> None:
     assert read(world, [*first.tokens, 5, 6, 7]) == 1 + 3, "the last token of a text was never fed"
 
 
+def test_a_short_chat_reads_what_is_new_where_longer_prompts_leave_more_to_read() -> None:
+    world = make_world(step=4, rest=64)
+    first = ended(world, SYSTEM[:30], tokens=9)
+    assert read(world, [*first.tokens, 5, 6, 7]) == 42 - 36, "at a multiple of the step"
+    assert read(world, [*first.tokens, *range(40)]) == 79, "its first 64 tokens would be read in a wide pass"
+    ended(world, SYSTEM)
+    assert read(world, SYSTEM[:50]) == 50, "the longer text was read in a wide pass"
+
+
 def test_another_key_or_salt_reads_everything() -> None:
     """The time to the first token would tell what others wrote."""
     world = make_world(8)
