@@ -1,17 +1,16 @@
-"""Draws the pictures of README and docs: `run`, in a terminal; `drafter`, `report` and `simulator`, in a browser.
+"""Draws the pictures of README and docs: `run`, in a terminal; `drafter`, in a browser.
 
     .venv/bin/python -m scripts.real_models --bf16
-    .venv/bin/python -m lab.pictures run drafter report simulator [--models FOLDER] [--save]
+    .venv/bin/python -m lab.pictures run drafter [--models FOLDER] [--save]
 
-The pairs run on this machine; `report` and `simulator` use the pair that ships. All but `run` need Chromium and
-Playwright. The pictures go to `.cache/results/`, and to `docs/pictures/` only with `--save`. Texts are those of
-temperature 0 or of a seed. Times differ from run to run, and with them which tokens were drafted.
+The pairs run on this machine. `drafter` needs Chromium and Playwright. The pictures go to `.cache/results/`, and to
+`docs/pictures/` only with `--save`. Texts are those of temperature 0 or of a seed. Times differ from run to run, and
+with them which tokens were drafted.
 """
 
 import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO, StringIO
@@ -23,12 +22,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from drafter_client import Mode, Options, Pair, TraceFolder
 from lab.benchmarks.harness.models import drafter_serve
 from lab.benchmarks.harness.report import UNSAVED, need
-from lab.report.page import page as report_page
-from lab.report.reader import read_runs
-from lab.simulator import command_line
 from scripts.real_models import BF16, DRAFT, FOLDER, TARGET
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium, opened
@@ -43,7 +38,7 @@ COLOURS = 128  # of a PNG file, which is more than a page of text and lines has
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pictures", nargs="+", choices=["run", *PAGES])
+    parser.add_argument("pictures", nargs="+", choices=["run", "drafter"])
     parser.add_argument("--models", type=Path, default=ROOT / FOLDER, help=f"default: {FOLDER}")
     parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
     options = parser.parse_args()
@@ -55,7 +50,7 @@ def main() -> None:
         else:
             need("playwright", "matplotlib", "PIL")
             with chromium() as browser:
-                PAGES[each](browser, to, options.models)
+                _drafter(browser, to, options.models)
     print(f"written to {to}", file=sys.stderr)
 
 
@@ -183,8 +178,6 @@ def _ask(page: Any, text: str) -> None:
     if page.locator("#live[open]").count():
         page.locator("#condition").filter(has_text="0 texts under way").wait_for()
 
-
-PAGES = {"drafter": _drafter, "report": _report, "simulator": _simulator}
 
 if __name__ == "__main__":
     main()
