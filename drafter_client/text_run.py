@@ -94,7 +94,7 @@ class TextRun:
             options=self.options,
             tell=self.tell,
             clock=self.clock,
-            lookups=self._lookups if self.options.lookup or self.options.predicted else None,
+            lookups=self._lookups if self.drafter and (self.options.lookup or self.options.predicted) else None,
         )
 
     def _lookups(self) -> Lookups:

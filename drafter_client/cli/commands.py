@@ -31,8 +31,8 @@ _LEAVE = ", leave one of the two out"
 def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench\n"
-        "report DIR | models | corpus | key | completion   (each has --help)",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench | report DIR\n"
+        "models | corpus | key | completion   (each has --help)",
         description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
         "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, "
         "'serve' offers it to programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, "

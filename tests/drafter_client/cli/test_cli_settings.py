@@ -223,7 +223,6 @@ def test_error_in_a_variable_names_it(drafter: Command, monkeypatch: pytest.Monk
         ("drafter", ['draft_model = "/m"', "lookup = false"], ["--mode", "target"], ["draft_model", "lookup"]),
         ("drafter", ["branches = 2", "lockstep = true"], ["--mode=fused"], ["branches", "lockstep"]),
         ("drafter", ["draft_n = 4"], ["--mode=target"], ["draft_n"]),
-        ("drafter", ["remember = false"], ["--mode=fused"], ["remember"]),
         ("drafter", ['draft_model = "/m"', "threads = 2"], ["--backend=ngram"], ["draft_model"]),
         ("drafter", ["threshold = 0.3"], [], ["threshold"]),
         ("drafter", ["threshold = 0.3", 'strategy = "threshold"'], ["--strategy=greedy"], ["threshold"]),
