@@ -109,8 +109,7 @@ class Stats(RoundCounts):
     token_times: list[float] = field(default_factory=list)
     ttft: float = 0.0  # seconds to the first token, without those of `outage_time` before it
     total_time: float = 0.0  # seconds
-    outages: int = 0  # how often the text waited for a verifier that was away
-    outage_time: float = 0.0  # seconds of these waits
+    outages: int = 0  # how often the text waited for a verifier that was away; `outage_time`: how long
     # Seconds of the last draft steps on this machine, enough for a median.
     draft_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_STEPS))
     times: WaitTimes = field(default_factory=WaitTimes)
@@ -193,6 +192,11 @@ class Stats(RoundCounts):
     def draft_token_ms(self) -> float | None:
         """Milliseconds of a draft step, the median; None if nothing was drafted on this machine."""
         return 1e3 * quantile(self.draft_steps, 0.5) if self.draft_steps else None
+
+    @property
+    def undrafted(self) -> bool:
+        """Whether the target wrote the text alone: no draft token was judged, and no grammar forced one."""
+        return not self.drafted and TokenSource.FORCED not in self.token_sources
 
     @property
     def speed_up(self) -> float | None:

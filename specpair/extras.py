@@ -88,6 +88,9 @@ def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.
         what = f"-r {file}"
     else:
         what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{DISTRIBUTION}[{extra}]'"
+    if extra == "vllm":  # it wants other versions than the rest, and would break this environment
+        made = "python3 -m venv .venv-vllm && .venv-vllm/bin/python -m pip install"
+        return f"{made} {what} (an environment of its own: docs/vllm.md)"
     return pip_install(what, environment=environment)
 
 

@@ -196,8 +196,9 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
     for name in EXTRAS:
         listed = name in ("torch", "mlx", "vllm")
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
-        assert installing(name) == f"{sys.executable} -m pip install {here}"
-        assert installing(name, tmp_path) == f"{sys.executable} -m pip install '{CODE}[{name}]'"
+        python = ".venv-vllm/bin/python" if name == "vllm" else sys.executable  # vLLM would break this environment
+        assert f"{python} -m pip install {here}" in installing(name)
+        assert f"{python} -m pip install '{CODE}[{name}]'" in installing(name, tmp_path)
 
 
 @pytest.mark.parametrize(

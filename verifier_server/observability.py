@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from specpair.http_service.observability.health import Condition
-from specpair.http_service.observability.logs import DELETION, INTERRUPT, log_ended_text
+from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
 from specpair.http_service.observability.metrics import PREFIX, ServiceMetrics
 from specpair.http_service.replies.events import EventFeed
 from specpair.numbers import milliseconds
@@ -164,12 +164,12 @@ class ServiceGauges(Collector):
 
 def log_text(session: Session) -> None:
     """Log a session whose text has ended or was abandoned, unless it has no token."""
-    generated, deleted = len(session.tokens) - session.decided_from, session.lease.deleted
+    generated = len(session.tokens) - session.decided_from
     if generated:
         log_ended_text(
             *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
             mode=mode_of(session),
-            ended_by=STOP_STRING if session.stopped else session.finish_reason or (DELETION if deleted else INTERRUPT),
+            ended_by=STOP_STRING if session.stopped else session.finish_reason or INTERRUPT,
             session_id=session.id,
         )
 

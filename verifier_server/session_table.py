@@ -176,7 +176,6 @@ class SessionTable:
     def remove(self, session_id: str, owner: str = "") -> Session:
         """Remove a session, as its caller asks, and return it. Raises UnknownSession."""
         session = self.get(session_id, owner)
-        session.lease.deleted = True
         self._drop(session)
         return session
 

@@ -44,7 +44,6 @@ class Lease:
     named: bool = True  # whether the client chose its id; else one that was not told it cannot come back
     requests: int = 0  # how many requests on it are being served
     last_used: float = 0.0  # when it was looked up, or came to rest
-    deleted: bool = False  # whether a request deleted it
     counted: int = 0  # how many of its tokens are counted in the usage of the key, or need not be
     number: int = 0  # which session of the table it is, counted from 1; 0 before it is in one
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from drafter_client.cli import doctor_checks as checks
 from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
+from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained, told
 from drafter_client.display.progress import loading, verifier_loading
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
@@ -162,7 +162,7 @@ def _as_finding(findings: list[checks.Finding], options: argparse.Namespace) -> 
     except ModelLoadError as error:
         findings.append(checks.Finding(explained(error, options)))
     except (SpecPairError, DrafterError, BackendError) as error:
-        findings.append(checks.Finding(str(error)))
+        findings.append(checks.Finding(told(error)))
 
 
 def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> checks.ModelSpeed:

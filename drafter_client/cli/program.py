@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
                 status = steps.INTERRUPTED
         return TERMINATED if terminated and status == steps.INTERRUPTED else status
     except (SpecPairError, DrafterError, BackendError) as error:
-        print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
+        print(f"drafter: {several_lines(steps.told(error))}", file=sys.stderr)
         return 1
 
 

@@ -17,7 +17,7 @@ from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading, say_notice, say_outage, say_prompt, verifier_loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
-from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
+from drafter_client.errors import BadKey, BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
@@ -173,6 +173,12 @@ def draft_model(options: argparse.Namespace) -> DraftModel:
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
     return LoadOptions(**option_values(LoadOptions, options))
+
+
+def told(error: Exception) -> str:
+    """An error's message, with the programs' names for `api_key`."""
+    names = "with --api-key, or DRAFTER_API_KEY"
+    return str(error).replace("as api_key=", names) if isinstance(error, BadKey) else str(error)
 
 
 def explained(error: ModelLoadError, options: argparse.Namespace) -> str:

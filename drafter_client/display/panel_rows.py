@@ -237,12 +237,14 @@ def notes(stats: Stats) -> list[str]:
 
 def hints(stats: Stats) -> list[str]:
     """Explanations of metrics that look like a fault, a line each."""
+    baseline = stats.baseline
+    if stats.token_ids and stats.undrafted and baseline is not None:
+        return ["no drafts were used: this is as fast as the target alone, and any difference is noise"]
     if stats.mode in (SOLO, Mode.TARGET):
         return []
     found = []
     if stats.token_ids and not stats.drafted and stats.draft_failure is None:
         found.append("acceptance rate -: the target wrote alone, no draft token was judged")
-    baseline = stats.baseline
     if baseline is not None and (stats.resumed or baseline.tokens_per_second is None):
         found.append("no speed-up: an outage interrupted what was measured")
     elif baseline is not None and baseline.tokens_per_second and (stats.speed_up or 1.0) < _SLOWER:

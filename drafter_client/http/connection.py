@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +14,18 @@ import socksio
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
+from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down, wrong_authorities
 from specpair.protocol.http_reply import MOST_OF_A_HEAD, HeadTooLong
 
 Headers = list[tuple[bytes, bytes]]
 P = ParamSpec("P")
 
-_ADVICE = {  # by what the reason of a failed connection contains
-    "CERTIFICATE_VERIFY_FAILED": "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_ADVICE = {  # by what the reason of a failed connection contains, the first that fits
+    "mismatch": "its certificate is for other names: ask it by one of those, or issue one for this name",
+    "has expired": "renew its certificate there, or set this machine's clock",
+    "not yet valid": "is the clock of this machine right?",
+    _UNTRUSTED: "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
     "WRONG_VERSION_NUMBER": "what answers there does not speak TLS, write http:// instead of https://",
     "": "is it running, and is the port right?",
 }
@@ -281,6 +286,8 @@ class HttpConnection:
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
             advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
+            if advice is _ADVICE[_UNTRUSTED] and (file := os.environ.get("SSL_CERT_FILE")):
+                advice = wrong_authorities(file)
             if advice is _ADVICE[""] and self._without_port:
                 advice += f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
             return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
@@ -290,6 +297,8 @@ class HttpConnection:
         if isinstance(cause, HeadTooLong) or getattr(cause, "error_status_hint", None) == 431:  # h11's, with a proxy
             return self.traffic.refused(f"sent more than {MOST_OF_A_HEAD} bytes without an end")
         advice = ""
+        if "CERTIFICATE_REQUIRED" in reason:  # the alert of TLS 1.3; TLS 1.2 has none of its own
+            advice = ": it asks its clients for a certificate, and none was given (`transport` of `Pair`)"
         if self._plain and not self.traffic.received:  # many servers that expect TLS close it without a word
             advice = ": if it speaks TLS, write https:// instead of http://"
         return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")

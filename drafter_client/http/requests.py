@@ -150,9 +150,7 @@ class Requests:
             error.details.setdefault("retry_after", float(wait))  # the body may be more exact
         if isinstance(error, Unauthorized):
             what = "does not take this key" if self._api_key else "wants its key"
-            return BadKey(
-                f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY (in Python: api_key)"
-            )
+            return BadKey(f"the verifier at {self.url} {what}: give it as api_key=")
         return error
 
     def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Response:

@@ -263,3 +263,14 @@ def shut_down(stream: httpcore.NetworkStream | None) -> None:
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # it may just have been closed
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket would break its reader
+
+
+def wrong_authorities(file: str) -> str:
+    """The advice where the verifier's certificate is not trusted by those in `file`, which SSL_CERT_FILE names."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except ssl.SSLError:
+        return f"SSL_CERT_FILE names {file}, which holds no certificate in PEM: name the file of its CA"
+    except OSError as error:
+        return f"SSL_CERT_FILE names {file} ({error.strerror}): name the file of its CA"
+    return f"no CA in {file}, which SSL_CERT_FILE names, has signed its certificate: name the file of the one that has"

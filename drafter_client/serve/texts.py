@@ -127,10 +127,11 @@ class PairEvents:
 
     def _log(self, stats: Stats) -> None:
         failure = None if self._stopped else self._failure
-        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
+        ended_by = STOP_STRING if self._stopped else stats.finish_reason or ("error" if failure else INTERRUPT)
         counts = stats.prompt_tokens, stats.generated_tokens, stats.working_time, stats.drafted, stats.accepted
         reason = one_line(failure.message) if failure else ""
-        log_ended_text(*counts, mode=stats.mode, ended_by=ended_by, reason=reason)
+        modes = dict.fromkeys(turn.mode for turn in stats.turns)  # in mode auto, those that it took
+        log_ended_text(*counts, mode=", ".join(modes) or stats.mode, ended_by=ended_by, reason=reason)
 
     async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()

@@ -55,6 +55,7 @@ class TextGeneration:
         self._events = [text.events for text in texts]
         self._outputs = [ChoiceText(spec.vocabulary, spec.stops, spec.answer) for _ in texts]
         self._first: float | None = None  # when the first token came
+        self._away = 0.0  # `_outage_time` by then
         self.open = len(texts)
 
     @property
@@ -93,7 +94,8 @@ class TextGeneration:
                 delta = output.end()
                 reason = output.reason(event.finish_reason)
             else:
-                self._first = time.monotonic() if self._first is None else self._first
+                if self._first is None:
+                    self._first, self._away = time.monotonic(), self._outage_time
                 delta = output.take(event)
                 if output.stopped:
                     reason = output.reason("stop")
@@ -111,6 +113,11 @@ class TextGeneration:
         """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
         cached, choices = [text.cached_tokens for text in self._events], self.spec.choices
         return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
+
+    @property
+    def _outage_time(self) -> float:
+        """Seconds that the verifier was away so far, which no speed includes."""
+        return max(each.outage_time for each in self._counts)
 
     @property
     def _generated(self) -> int:
@@ -142,7 +149,8 @@ class TextGeneration:
     def _timings(self) -> replies.Timings:
         now, generated = time.monotonic(), self._generated
         first = now if self._first is None else self._first
-        prompt, predicted = first - self._began, now - first
+        away = self._outage_time - self._away
+        prompt, predicted = first - self._began - self._outage_time + away, now - first - away
         counts, cached = self._counts, self._cached_tokens
         read = self.spec.prompt_tokens - cached
         return replies.Timings(

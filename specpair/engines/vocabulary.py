@@ -239,7 +239,7 @@ def first_conflict(draft: Vocabulary, target: Vocabulary) -> int | None:
 
 def refusal(draft_name: str, target_name: str, differs: str) -> str:
     """The message with which drafter and verifier refuse a draft model; `differs` is the reason."""
-    return f"{draft_name} cannot draft for {target_name}: {differs}. Choose a draft model of the target's own family"
+    return f"{draft_name} cannot draft for {target_name}: choose a draft model of the target's own family. ({differs})"
 
 
 def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:

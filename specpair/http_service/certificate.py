@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from specpair.command_line.setting_values import SettingsError
@@ -16,9 +18,9 @@ _log = logging.getLogger("specpair.service")
 class Certificate:
     """A certificate with its key, in one file or two."""
 
-    def __init__(self, certfile: Path, keyfile: Path | None) -> None:
-        """Raises SettingsError for files that no service can use."""
-        self.certfile, self.keyfile = certfile, keyfile
+    def __init__(self, certfile: Path, keyfile: Path | None, key: Callable[[str], str] = str) -> None:
+        """`key`: the name by which a setting was given. Raises SettingsError for files that no service can use."""
+        self.certfile, self.keyfile, self._key = certfile, keyfile, key
         self._paths = [certfile] if keyfile is None else [certfile, keyfile]
         self._read = self._files()  # as they were when they were read last
         self.ends = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # Unix time
@@ -29,6 +31,7 @@ class Certificate:
         The two files may change one after the other, so they are read once they have stayed the same for `every`
         seconds. Files that cannot be used are logged, and the certificate before them stays.
         """
+        self._warn_if_expired()
         seen = self._read
         while True:
             await asyncio.sleep(every)
@@ -43,6 +46,12 @@ class Certificate:
                 _log.error("the certificate is not renewed, the one before it stays in use: %s", error)
             else:
                 _log.info("the certificate in %s was renewed", self.certfile)
+                self._warn_if_expired()
+
+    def _warn_if_expired(self) -> None:
+        if self.ends < time.time():
+            end = datetime.fromtimestamp(self.ends, UTC).date()
+            _log.warning("the certificate in %s expired on %s: clients will refuse it", self.certfile, end)
 
     def _load(self, context: ssl.SSLContext) -> float:
         """Load the files into a server's context. Returns the certificate's end. Raises SettingsError."""
@@ -53,6 +62,13 @@ class Certificate:
             return _end_of(self.certfile, context)
         except ssl.SSLError as error:
             files, why = " and ".join(map(str, self._paths)), f" ({error.reason})" if error.reason else ""
+            content = b"".join(path.read_bytes() for path in self._paths)
+            if b"ENCRYPTED" in content:
+                raise SettingsError(f"{files}: the key has a password: give a copy without one") from None
+            if b"BEGIN CERTIFICATE" in content and b"PRIVATE KEY" not in content:
+                raise SettingsError(
+                    f"{files}: the key is missing: name its file by {self._key('ssl_keyfile')}"
+                ) from None
             raise SettingsError(f"{files}: expected a PEM certificate and its key, without a password{why}") from None
         except OSError as error:
             raise SettingsError(f"{error.filename}: {error.strerror}") from None
@@ -83,7 +99,7 @@ def certificate_of(certfile: Path | None, keyfile: Path | None, key: Callable[[s
             raise SettingsError(f"{key('ssl_keyfile')}: {missing}")
         return None
     try:
-        return Certificate(certfile, keyfile)
+        return Certificate(certfile, keyfile, key)
     except SettingsError as error:
         raise SettingsError(f"{key('ssl_certfile')}: {error}") from None
 

@@ -160,7 +160,7 @@ def test_each_text_has_one_line_however_it_was_asked_for(
     assert told[1][:3] == ("fused", "length", 8) and told[1][3] == 1.0
     assert told[2] == ("remote", "length", 6, 1.0)
     assert told[3][:2] == ("fused", "stop_string") and told[3][2] > at
-    assert told[4] == ("remote", "deletion", 1, None)
+    assert told[4] == ("remote", "interrupt", 1, None)
     assert [each["session_id"] for each in body[:3]] == ["alone", "fused", "drafts"]
     assert all(each["prompt_tokens"] == len(IDS_TEXT_LOG) and each["tokens_per_second"] > 0 for each in body)
     message = re.sub(r"[\d.]+ tokens/s", "1.0 tokens/s", lines(5)[2].getMessage())

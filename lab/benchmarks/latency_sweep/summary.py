@@ -24,17 +24,22 @@ def write(cells: Sequence[Cell], report: Report) -> None:
 def table(cells: Iterable[Cell]) -> list[str]:
     """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
     cells = sorted(cells, key=_sort_key)
-    columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
+    columns = list(
+        dict.fromkeys(name for cell in cells for name in [*cell["lost"], *cell["ratios"]] if name != "target")
+    )
     head = "".join(f"{name:>16}" for name in columns)
     lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
     for cell in cells:
-        ratios = "".join(f"{cell['ratios'][name]:16.2f}" if name in cell["ratios"] else " " * 16 for name in columns)
+        ratios = "".join(
+            f"{cell['ratios'][name]:16.2f}" if name in cell["ratios"] else f"{'disturbed' * (name in cell['lost']):>16}"
+            for name in columns
+        )
         lines.append(
             f"{cell['target_ms']:>6} {cell['draft_ms']:>5} {cell['rtt_ms']:>4g} {cell['drafter']:>7} "
             f"{cell['agreement']:6.2f} {cell['target_rate']:9.2f} {cell['target_ttft_ms']:7.0f} "
             f"{cell['ttft_ms'].get('ours', 0):10.0f}{ratios}  {cell['policy']}"
         )
-    return lines
+    return [*lines, f"disturbed: the machine stood still for over {VOID:.0%} of the run; run it again when it is idle"]
 
 
 def bars(cells: Sequence[Cell]) -> list[str]:

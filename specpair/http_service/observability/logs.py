@@ -20,8 +20,7 @@ HEADER = b"x-request-id"
 _SANE = re.compile(rb"[!-~]{1,128}")
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 _log = logging.getLogger("specpair.texts")
-INTERRUPT = "interrupt"  # what a text was ended by whose client left
-DELETION = "deletion"  # what a text was ended by whose session was deleted, as drafters do after Ctrl-C, too
+INTERRUPT = "interrupt"  # what a text was ended by whose client left, or deleted its session, as drafters do
 
 
 @dataclass(slots=True)

@@ -83,6 +83,7 @@ class RoundCounts:
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
     prediction_rejected: int = 0  # and those that were rejected
     from_grammar: int = 0  # accepted draft tokens that the grammar determined
+    outage_time: float = 0.0  # seconds that the text waited for a verifier that was away
 
     def count(self, each: JudgedRound) -> None:
         """Count a round."""

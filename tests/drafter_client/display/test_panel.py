@@ -183,6 +183,9 @@ def test_a_text_without_judged_draft_tokens_is_explained() -> None:
     stats = stats_of(drafted=0, accepted=0)
     hint = "acceptance rate -: the target wrote alone, no draft token was judged"
     assert hint in _main(stats, 80) and hint in _lines(stats)
+    alone = stats_of(drafted=0, accepted=0, baseline=Baseline(80.0, 39.0, 100, True))
+    same = "no drafts were used: this is as fast as the target alone, and any difference is noise"
+    assert hints(alone) == [same]
     for other in (stats_of(drafted=0, draft_failure="the GPU fell out"), stats_of(), _alone(mode="target"), Stats()):
         assert not hints(other)
 

@@ -145,7 +145,7 @@ def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: 
     with (
         serving(api_key="sesame") as verifier,
         closing(VerifierClient(verifier.url, api_key="wrong")) as client,
-        pytest.raises(BadKey, match="does not take this key: give it with --api-key, or DRAFTER_API_KEY"),
+        pytest.raises(BadKey, match="does not take this key: give it as api_key="),
     ):
         client.wait_until_ready(patience=0.0)
 
@@ -178,8 +178,8 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: V
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch) as caught:
         check_vocabulary(client, foreign, "llama-draft")
     assert str(caught.value) == (
-        "llama-draft cannot draft for scripted-1: token ids below 258 stand for different bytes (sizes 258 and 258): "
-        f"the first is id {token}, b'foreign' in the draft model. Choose a draft model of the target's own family"
+        "llama-draft cannot draft for scripted-1: choose a draft model of the target's own family. (token ids below "
+        f"258 stand for different bytes (sizes 258 and 258): the first is id {token}, b'foreign' in the draft model)"
     )
 
 

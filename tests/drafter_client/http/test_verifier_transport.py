@@ -4,6 +4,7 @@ import re
 import ssl
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -45,10 +46,12 @@ def _ask(connection: HttpConnection) -> object:
     return connection.exchange("POST", "/x", b"[7]", [], 10.0).json()
 
 
-def _over_tls(authority: trustme.CA, script: Script = echo, *, asks_certificate: bool = False) -> Script:
+def _over_tls(
+    authority: trustme.CA, script: Script = echo, *, asks_certificate: bool = False, not_after: datetime | None = None
+) -> Script:
     """`script` on the encrypted connection of a server called localhost or verifier.invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost", "verifier.invalid").configure_cert(context)
+    authority.issue_cert("localhost", "verifier.invalid", not_after=not_after).configure_cert(context)
     if asks_certificate:
         authority.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
@@ -191,11 +194,42 @@ def test_a_certificate_is_checked_by_the_name_not_by_the_address_that_is_taken(a
         _ask(connection)
 
 
-def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA) -> None:
+@pytest.mark.parametrize(
+    ("trusts", "host", "ended", "advice"),
+    [
+        ("", "localhost", False, "name the file of its CA in SSL_CERT_FILE"),
+        ("none.pem", "localhost", False, r"SSL_CERT_FILE names .*none.pem \(No such file or directory\)"),
+        ("empty.pem", "localhost", False, "SSL_CERT_FILE names .*empty.pem, which holds no certificate in PEM"),
+        ("other.pem", "localhost", False, "no CA in .*other.pem, which SSL_CERT_FILE names, has signed"),
+        ("ca.pem", "127.0.0.1", False, "its certificate is for other names"),
+        ("ca.pem", "localhost", True, "has expired.*: renew its certificate"),
+    ],
+)
+def test_a_certificate_that_is_refused_is_reported_with_what_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusts: str, host: str, ended: bool, advice: str
+) -> None:
+    authority = trustme.CA()
+    for name, content in (("ca", authority), ("other", trustme.CA())):
+        content.cert_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    (tmp_path / "empty.pem").write_text("no PEM")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if trusts:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / trusts))
+    secured = _over_tls(authority, not_after=datetime(2020, 1, 1, tzinfo=UTC) if ended else None)
     with (
-        answering(_over_tls(authority)) as server,
+        answering(secured) as server,
+        closing(HttpConnection(f"https://{host}:{server.port}")) as connection,
+        pytest.raises(VerifierUnreachable, match=f"CERTIFICATE_VERIFY_FAILED.*{advice}"),
+    ):
+        _ask(connection)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_a_verifier_that_asks_for_a_certificate_is_reported(authority: trustme.CA) -> None:
+    with (
+        answering(_over_tls(authority, asks_certificate=True)) as server,
         closing(HttpConnection(f"https://localhost:{server.port}")) as connection,
-        pytest.raises(VerifierUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+        pytest.raises(ConnectionLost, match=r"it asks its clients for a certificate|EOF occurred"),
     ):
         _ask(connection)
 

@@ -143,8 +143,8 @@ def test_each_text_has_one_line(verifier: Verifier, caplog: pytest.LogCaptureFix
     lines = [json.loads(JsonFormatter().format(each)) for each in caplog.records if each.name == "specpair.texts"]
     ours = [line for line in lines if "session_id" not in line]  # the verifier in this process logs the same texts
     told = sorted((line["mode"], line["ended_by"], line["prompt_tokens"]) for line in ours)
-    assert told == [("remote", "max_tokens", 10)] * 2 + [("remote", "stop_string", 10)]
-    assert [line["generated_tokens"] for line in ours if line["ended_by"] == "max_tokens"] == [24, 24]
+    assert told == [("remote", "length", 10)] * 2 + [("remote", "stop_string", 10)]
+    assert [line["generated_tokens"] for line in ours if line["ended_by"] == "length"] == [24, 24]
     assert all(line["tokens_per_second"] > 0 and 0 <= (line["acceptance_rate"] or 0) <= 1 for line in ours)
 
 

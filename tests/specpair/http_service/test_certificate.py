@@ -100,9 +100,22 @@ def test_the_certificate_before_stays_while_new_files_cannot_be_used(
     asyncio.run(run())
 
 
-def test_the_end_of_a_certificate_in_the_past_is_known(tmp_path: Path) -> None:
-    ended = datetime(2020, 1, 1, tzinfo=UTC)
-    assert Certificate(*issue(tmp_path, ended)).ends == ended.timestamp()
+def test_the_end_of_a_certificate_in_the_past_is_known_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended, said = datetime(2020, 1, 1, tzinfo=UTC), "expired on 2020-01-01: clients will refuse it"
+
+    async def run() -> None:
+        certificate = Certificate(*issue(tmp_path, ended))
+        assert certificate.ends == ended.timestamp()
+        assert said in await renewing(certificate, context_of(certificate), caplog)
+        certificate = Certificate(*issue(tmp_path))
+        context = context_of(certificate)
+        issue(tmp_path, ended)
+        assert "was renewed" in await renewing(certificate, context, caplog) and said in caplog.messages[-1]
+
+    caplog.set_level(logging.INFO, "specpair.service")
+    asyncio.run(run())
 
 
 def test_one_file_may_hold_both(tmp_path: Path) -> None:
@@ -116,12 +129,15 @@ def test_files_that_no_service_can_use_are_refused_by_the_setting_s_name(tmp_pat
     (tmp_path / "other").mkdir()
     _, other_key = issue(tmp_path / "other")
     missing = tmp_path / "none.pem"
+    locked = write(tmp_path, "locked.key", keyfile.read_bytes().replace(b"BEGIN ", b"BEGIN ENCRYPTED "))
     refused: list[tuple[tuple[Path | None, Path | None], str]] = [
         ((missing, keyfile), f"ssl_certfile: {missing}: No such file"),
         ((certfile, missing), f"ssl_certfile: {missing}: No such file"),
         ((certfile, other_key), "ssl_certfile: .*KEY_VALUES_MISMATCH"),
         ((keyfile, keyfile), "ssl_certfile: .*expected a PEM certificate and its key"),
         ((tmp_path, None), "ssl_certfile: "),
+        ((certfile, None), "ssl_certfile: .*the key is missing: name its file by ssl_keyfile"),
+        ((certfile, locked), "ssl_certfile: .*the key has a password"),
         ((None, keyfile), "ssl_keyfile: .* set ssl_certfile, too"),
     ]
     for given, said in refused:

@@ -107,8 +107,9 @@ def foreign() -> ScriptedBackend:
 def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
     health, freed = failed(None, foreign())
     assert health.reason == (
-        "the draft model: scripted-9 cannot draft for scripted-2: token ids below 258 stand for different bytes (sizes "
-        "258 and 258): the first is id 65, b'a' in the draft model. Choose a draft model of the target's own family"
+        "the draft model: scripted-9 cannot draft for scripted-2: choose a draft model of the target's own family. "
+        "(token ids below 258 stand for different bytes (sizes 258 and 258): the first is id 65, b'a' in the draft "
+        "model)"
     )
     assert freed
 
