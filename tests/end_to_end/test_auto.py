@@ -41,7 +41,7 @@ def test_auto_mode_writes_the_text_of_every_other_mode(
     """Not deterministic, it may differ at near-ties: how wide a pass is depends on when a draft arrives."""
     following = cycle([Mode.REMOTE, Mode.FUSED, Mode.TARGET])
 
-    def after_some_tokens(_: ModeSelection, _left: int, mode: Mode | None, written: int, _unread: int) -> Mode:
+    def after_some_tokens(_: ModeSelection, _left: int, mode: Mode | None, written: int, *_more: object) -> Mode:
         return mode if mode is not None and written < 12 else next(following)
 
     monkeypatch.setattr(ModeSelection, "next", after_some_tokens)
