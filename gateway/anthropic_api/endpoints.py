@@ -226,7 +226,7 @@ def _content(block: Block, *, ended: bool) -> Content:
         return replies.ContentThinking(type="thinking", thinking=text, signature="")
     if block.kind == "call":
         return replies.ContentToolUse(type="tool_use", id=block.id, name=block.name, input=_input(text))
-    return replies.ContentText(type="text", text=text, citations=None)
+    return replies.ContentText(type="text", text=text)
 
 
 def _input(text: str) -> dict[str, Any]:

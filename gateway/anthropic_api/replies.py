@@ -84,7 +84,6 @@ class ContentText(Reply):
 
     type: Literal["text"] = Field(description="What this is.")
     text: str = Field(description="The text.", examples=["1992(s):\n    try:\n"])
-    citations: None = Field(description="Always null.")
 
 
 class ContentThinking(Reply):

@@ -79,6 +79,14 @@ def test_the_events_are_of_their_types_and_in_order(client: anthropic.Anthropic,
     assert set(names[2:-3]) == {"content_block_delta"}
 
 
+def test_a_text_block_has_no_citations_since_some_clients_refuse_null(url: str) -> None:
+    body = {"messages": HELLO, "max_tokens": 12}
+    reply = httpx.post(f"{url}/v1/messages", json=body, trust_env=False).json()
+    assert [set(block) for block in reply["content"]] == [{"type", "text"}]
+    text = httpx.post(f"{url}/v1/messages", json=body | {"stream": True}, trust_env=False).text
+    assert '"content_block":{"type":"text","text":""}' in text
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stop_sequence_is_named(client: anthropic.Anthropic, stream: bool) -> None:
     whole = _text(_message(client))
