@@ -69,7 +69,7 @@ def memory() -> int:
 
 
 class Unanswered(Exception):
-    """The child took too long and was killed (`late`), or it ended."""
+    """The child took too long and was killed (`late`), it ended, or it could not be started."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -119,14 +119,17 @@ class Worker:
         self._end()
         pipe = subprocess.PIPE
         # A process group of its own: Ctrl-C in the terminal is meant for this process.
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", self._module],
-            cwd=_ROOT,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=subprocess.DEVNULL,
-            process_group=0,
-        )
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", self._module],
+                cwd=_ROOT,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:  # the system has no memory, process or file left for it
+            raise Unanswered(f"its process could not be started: {error.strerror}") from None
         self._killed = finalize(self, _kill, self._child)
         self._killed.atexit = False  # a thread may be reading then; the child ends by itself
         if self._greeting is not None:
@@ -176,7 +179,7 @@ def written(request: object) -> bytes:
 def _kill(child: "subprocess.Popen[bytes]") -> None:
     assert child.stdin is not None and child.stdout is not None
     child.kill()  # unless it has ended
-    with suppress(BrokenPipeError):  # it ended with a request unread
+    with suppress(OSError):  # it ended with a request unread
         child.stdin.close()
     child.stdout.close()
     child.wait()

@@ -173,6 +173,16 @@ def test_what_has_no_answer_is_told_and_the_next_request_has_one(
     assert worker.ask({"a": 1}, 30)["a"] == 1
 
 
+def test_a_child_that_cannot_be_started_is_told_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(CHILD)
+    with monkeypatch.context() as patch, pytest.raises(Unanswered, match="could not be started: No such file"):
+        patch.setattr(sys, "executable", str(tmp_path / "none"))
+        worker.start()
+    assert worker.ask({"a": 1}, 30)["a"] == 1
+
+
 def test_to_kill_waits_for_nothing(tmp_path: Path) -> None:
     worker, failures, begun = Worker(CHILD), list[str](), tmp_path / "begun"
 
