@@ -144,13 +144,13 @@ class DraftModel:
 
     def _instead(self, info: ModelInfo, name: str) -> str:
         """Which models can draft for the verifier's model, as the model `name` cannot."""
-        through_text = ", or let it draft through text: --translate"
+        through_text = "let this one draft through text: --translate"
         if self._named or name != DEFAULT_DRAFT.stem:
-            return through_text
+            return f" Or {through_text}"
         known = known_drafter(info.name, info.vocabulary.ordinary)[1]
-        ships = f" with --draft-model ({name} ships, and is taken where none is named)"
+        ships = f" Name it by --draft-model ({name} ships, and is taken where none is named)"
         get = f"; `drafter models pull {known[0]}` fetches one, which is then taken by itself" if known else ""
-        return f"{ships}{through_text}{get}"
+        return f"{ships}, or {through_text}{get}"
 
 
 def _timed(backend: Backend) -> PassTimes | None:
