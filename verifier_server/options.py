@@ -197,7 +197,8 @@ class VerifierOptions(AnswerOptions):
 
 _GROUPS = (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, SERVICE, ROUTER)
 _ALL = settings_of(LoadOptions, "verifier") | settings_of(VerifierOptions, "verifier")
-ADDRESS = {name: _ALL.pop(name) for name in ("host", "port", "ssl_certfile", "ssl_keyfile")}  # uvicorn has its own
+# uvicorn has its own of these
+ADDRESS = {name: _ALL.pop(name) for name in ("host", "port", "share", "ssl_certfile", "ssl_keyfile")}
 OPTIONS = dict(  # by setting
     sorted(_ALL.items(), key=lambda each: (_GROUPS.index(each[1].about.group), each[0] != "api_key"))
 )

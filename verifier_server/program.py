@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ def main() -> int:
         from verifier_server.settings import keys_file
 
         return key_command.run("verifier", arguments, keys_file)
+    if command and command[0] in ("invite", "unshare", "cert"):
+        from specpair.http_service.sharing import commands
+
+        return commands.run("verifier", command[0], arguments)
     if command == ["models"]:
         return models(arguments)
     if command == ["compile"]:
@@ -42,17 +47,21 @@ def serve(arguments: Sequence[str]) -> int:
     from specpair.http_service import listening
     from specpair.http_service.certificate import certificate_of
     from specpair.http_service.observability import logs
+    from specpair.http_service.sharing.share import share_of
     from verifier_server.app import create_app, stop_process
     from verifier_server.settings import from_flags
 
     def make() -> listening.ServedApp:
         settings, address = from_flags(arguments)
         logs.configure(settings.log_format)
+        if (share := share_of(address, settings.insecure, "verifier", address.key)) is not None:
+            given = share.options(address.host)
+            settings, address = (each.model_copy(update=given) for each in (settings, address))
         certificate = certificate_of(address.ssl_certfile, address.ssl_keyfile, address.key)
         app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
         service = app.state.service
         return listening.ServedApp(
-            app, address.host, address.port, certificate, lambda: int(service.failure is not None)
+            app, address.host, address.port, certificate, share, lambda: int(service.failure is not None)
         )
 
     return listening.run("verifier", make)
@@ -85,6 +94,7 @@ def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
     from models.commands import command as models_command
     from specpair.command_line import completion
     from specpair.http_service.keys import key_command
+    from specpair.http_service.sharing import commands
     from verifier_server import compile_command, selftest
     from verifier_server.options import OPTIONS
     from verifier_server.settings import flags_parser
@@ -96,5 +106,6 @@ def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
         "verifier selftest": lambda: selftest.parser(taken),
         "verifier models": lambda: models_command.parser("verifier"),
         "verifier key": lambda: key_command.parser("verifier"),
+        **{f"verifier {each}": partial(commands.parser, "verifier", each) for each in commands.COMMANDS},
         "verifier completion": lambda: completion.parser("verifier"),
     }

@@ -184,6 +184,7 @@ class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(Layered
     if TYPE_CHECKING:
         host: str
         port: int
+        share: bool
         ssl_certfile: Path | None
         ssl_keyfile: Path | None
 
@@ -271,16 +272,17 @@ SERVE = CommandHelp(
     "selftest [FLAGS]   (test the engine: 'verifier selftest --help')\n"
     "models ACTION   (list and download models: 'verifier models --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')\n"
+    "invite NAME | unshare | cert renew   (with --share: other machines)\n"
     "completion SHELL   (completions for a shell)",
     "Serve a target model to drafters. Every setting is also an environment variable and a key in "
     "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. "
     "A flag overrides the variable, and the variable overrides the file.",
     (
-        "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
+        "verifier --model llama-8b-instruct-q8_0.gguf --share",
         "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
         "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
     ),
-    ("compile", "selftest", "models", "key", "completion"),
+    ("compile", "selftest", "models", "key", "invite", "unshare", "cert", "completion"),
 )
 
 

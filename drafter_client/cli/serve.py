@@ -17,9 +17,10 @@ from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.certificate import certificate_of
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.listening import bind_sockets, serve, shown_address
+from specpair.http_service.listening import bind_sockets, serve, shown_address, welcome
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.sharing.share import share_of
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 from specpair.protocol.terminal_text import one_line
 
@@ -31,6 +32,9 @@ def run_serve(options: argparse.Namespace) -> int:
     cannot be read, or settings of a router are missing."""
     logs.configure(options.log_format)
     try:
+        share = share_of(options, options.insecure, "drafter", options.settings.key)
+        if share is not None:
+            vars(options).update(share.options(options.host))
         gate = Gate.of(
             options.serve_key, options.keys_file, options.insecure, DRAFTER, options.settings.key("keys_file")
         )
@@ -76,5 +80,7 @@ def run_serve(options: argparse.Namespace) -> int:
             _log.info("%s", where)
         else:
             print(f"{where}  (Ctrl-C ends it)", file=sys.stderr)
+    if share is not None:
+        welcome(app, share, sockets)
     serve(app, sockets, certificate, log_level="warning")
     return 0

@@ -31,6 +31,8 @@ from specpair.http_service.observability.health import StateEndpoints, Superviso
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
+from specpair.http_service.sharing import commands
+from specpair.http_service.sharing.share import share_of
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 
@@ -110,11 +112,15 @@ def main() -> int:
     arguments = sys.argv[2:]
     if arguments[:1] == ["key"]:
         return key_command.run("specpair router", arguments[1:], keys_file)
+    if arguments and arguments[0] in commands.COMMANDS:
+        return commands.run("specpair router", arguments[0], arguments[1:])
 
     def make() -> listening.ServedApp:
         settings, nodes = from_flags(arguments)
         logs.configure(settings.log_format)
+        if (share := share_of(settings, settings.insecure, "router", settings.key)) is not None:
+            settings = settings.model_copy(update=share.options(settings.host))
         certificate = certificate_of(settings.ssl_certfile, settings.ssl_keyfile, settings.key)
-        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port, certificate)
+        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port, certificate, share)
 
     return listening.run("specpair router", make)

@@ -1,7 +1,8 @@
 """The base of the applications of verifier and drafter."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -33,12 +34,23 @@ class App(FastAPI):
     ) -> None:
         """`document`: makes the OpenAPI document, once it is asked for."""
         # FastAPI's documentation pages load files from other hosts; `add_docs` adds one that does not.
+
+        @asynccontextmanager
+        async def watched(app: FastAPI) -> AsyncIterator[None]:
+            async with lifespan(app):
+                watching = asyncio.create_task(self.gate.watch())
+                try:
+                    yield
+                finally:
+                    watching.cancel()
+
         super().__init__(
-            title=title, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
+            title=title, lifespan=watched, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
         )
         self.openapi = document  # type: ignore[method-assign]
         self._direct: dict[str, ASGIApp] = {}  # by path
-        self.metrics: RequestMetrics  # set by `add_layers`
+        self.metrics: RequestMetrics  # set by `add_layers`, and so is
+        self.gate: Gate
         add_docs(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +95,7 @@ class App(FastAPI):
     ) -> None:
         """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
         `paths`: those that are counted apart, as Starlette's routes write them. `strict`: whether hints are refused."""
-        self.metrics = metrics
+        self.metrics, self.gate = metrics, gate
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         if origins.allowed:  # without allowed origins, replies have no header of CORS
             self.add_middleware(_Cors, origins=origins)

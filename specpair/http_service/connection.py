@@ -35,10 +35,15 @@ class ConnectionLimits:
     stalled_seconds: float = 60.0  # for which a client may read nothing of a reply
 
 
+def connection_of(scope: Scope) -> "Connection | None":
+    """The connection of a request; None: it is of another kind."""
+    connection = scope.get("state", {}).get(_STATE)
+    return connection if isinstance(connection, Connection) else None
+
+
 def answered(scope: Scope) -> None:
     """Tell the connection of a request that its reply is complete. Does nothing on another kind of connection."""
-    connection = scope.get("state", {}).get(_STATE)
-    if isinstance(connection, Connection):
+    if (connection := connection_of(scope)) is not None:
         connection.answered()
 
 
@@ -104,6 +109,10 @@ class Connection(asyncio.Protocol):
         for timer in (self._deadline, self._stalled, self._probe):
             _cancel(timer)
         self._http.connection_lost(exc)
+
+    def abort(self) -> None:
+        """Break the connection: for the application, its client has left."""
+        self._transport.abort()
 
     def answered(self) -> None:
         """The reply to the request that the application has is complete."""

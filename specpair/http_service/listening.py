@@ -18,6 +18,8 @@ from specpair.http_service.app import App
 from specpair.http_service.certificate import Certificate
 from specpair.http_service.connection import Connection
 from specpair.http_service.observability import logs
+from specpair.http_service.sharing.joining import Guests
+from specpair.http_service.sharing.share import Share
 from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
@@ -27,12 +29,15 @@ _log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says wh
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of `host`; port 0 takes a free one. Raises SettingsError."""
+    """A listening socket for each address of `host`, empty: of this machine; port 0 takes a free one. Raises
+    SettingsError."""
     with ExitStack() as on_failure:
         sockets: list[socket.socket] = []
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, address in dict.fromkeys((family, address) for family, *_, address in found):
+                if sockets and port == 0:  # all listen on one port
+                    address = address[0], sockets[0].getsockname()[1], *address[2:]
                 # It listens at once: else a second process could bind the port, too.
                 sockets.append(on_failure.enter_context(socket.create_server(address, family=family)))
         except OSError as error:
@@ -104,6 +109,7 @@ class ServedApp(NamedTuple):
     host: str
     port: int
     certificate: Certificate | None = None
+    share: Share | None = None
     status: Callable[[], int] = lambda: 0  # the command's exit status once it was stopped
 
 
@@ -125,5 +131,22 @@ def run(name: str, make: Callable[[], ServedApp]) -> int:
     except SettingsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
+    if served.share is not None:
+        welcome(served.app, served.share, sockets)
     serve(served.app, sockets, served.certificate)
     return served.status()
+
+
+def welcome(app: App, share: Share, sockets: list[socket.socket]) -> None:
+    """Let guests join a service, and show on a terminal how."""
+    share.port = sockets[0].getsockname()[1]
+    guests = app.gate.guests = Guests(share, socket.gethostname())
+    app.metrics.guests(guests)
+    program = "specpair router" if share.service == "router" else share.service
+    if not sys.stderr.isatty():  # the link must not get into a log
+        _log.info("shared; how a machine joins is shown by: %s invite NAME", program)
+        return
+    link, *others = share.links(share.invitations.invite())
+    print(f"On the other machine, once, within an hour:   drafter join {link}", file=sys.stderr)
+    also = f"also reached at {', '.join(each.host for each in others)}  ·  " if others else ""
+    print(f"{also}another machine: {program} invite NAME  ·  {program} key list | revoke NAME", file=sys.stderr)

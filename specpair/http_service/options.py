@@ -57,6 +57,11 @@ class ServiceOptions:
         group=ACCESS,
         placeholder="FILE",
     )
+    share: bool = option(
+        False,
+        "serve other machines over TLS, with a key for each: prints the command by which one joins",
+        group=ACCESS,
+    )
     keys_file: Path | None = option(
         None,
         "file with the hashes of several API keys; the command 'key new NAME' adds a key",

@@ -14,17 +14,19 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import DEFAULT, KeyFileError, KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.key_file import DEFAULT, KeyFileError, KeyLimits, StoredKey, digest_of, seen_folder
 from specpair.protocol.errors import Forbidden, Unauthorized
 
 _log = logging.getLogger("specpair.service")
 LOOK_EVERY = 1.0  # seconds between two looks at the file
+_SEEN_EVERY = 60.0  # seconds between two notes that a key is in use
 
 Stamp = tuple[int, int, int]  # what changes with a file: time in nanoseconds, size, inode
 _UNLIMITED = KeyLimits()
@@ -58,6 +60,8 @@ class KeyStore:
         self._stamp: Stamp | None = None if file is None else _stamp(file)
         self._keys = self._single + ([] if file is None else key_file.read(file))
         self._looked = clock()
+        self._seen: dict[str, float] = {}  # when the use of a key was noted
+        self.on_removed: Callable[[set[str]], object] = lambda _owners: None  # of keys that are accepted no longer
 
     @property
     def in_use(self) -> bool:
@@ -69,14 +73,23 @@ class KeyStore:
 
         The time does not depend on which key it is: the hash is compared with each stored one.
         """
-        self._look()
+        self.look()
         digest, found = digest_of(given), None
         for key in self._keys:
             if secrets.compare_digest(key.digest, digest):
                 found = key
+        if found is not None and self._file is not None:
+            self._note_use(found.name, self._file)
         return found
 
-    def _look(self) -> None:
+    def _note_use(self, name: str, file: Path) -> None:
+        now = self._clock()
+        if now - self._seen.get(name, -_SEEN_EVERY) >= _SEEN_EVERY:
+            self._seen[name] = now
+            with suppress(OSError):  # only a shared service has the folder
+                (seen_folder(file) / name).touch(0o600)
+
+    def look(self) -> None:
         """Reread the file if it has changed. If the file cannot be read, the keys stay as they were."""
         now = self._clock()
         if self._file is None or now - self._looked < LOOK_EVERY:
@@ -86,12 +99,15 @@ class KeyStore:
         if stamp == self._stamp:
             return
         self._stamp = stamp
+        before = {key.owner for key in self._keys}
         try:
             self._keys = self._single + key_file.read(self._file)
         except KeyFileError as error:
             _log.error("the keys are unchanged: %s", error)
-        else:
-            _log.info("keys reloaded: %d", len(self._keys))
+            return
+        _log.info("keys reloaded: %d", len(self._keys))
+        if removed := before - {key.owner for key in self._keys}:
+            self.on_removed(removed)
 
 
 def _stamp(file: Path) -> Stamp | None:
@@ -147,12 +163,13 @@ class Access:
 
     def __init__(self, keys: KeyStore, insecure: bool = False, names: ServiceNames = VERIFIER) -> None:
         """`insecure`: without a key, serve every address."""
-        self._keys, self._insecure, self._names = keys, insecure, names
+        self.keys, self._insecure, self.names = keys, insecure, names
+        self.only_here = False  # whether other machines are refused, with or without a key
 
     @property
     def keyed(self) -> bool:
         """Whether requests need a key."""
-        return self._keys.in_use
+        return self.keys.in_use
 
     def identify(
         self, address: str | None, authorization: str, forwarded: Iterable[str] = (), server: str | None = None
@@ -164,20 +181,23 @@ class Access:
         `forwarded`: the values of X-Forwarded-For and Forwarded headers.
         `server`: this end of the connection.
 
-        Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
+        Raises Unauthorized for a missing or wrong key. Raises Forbidden for a public address without a key, and for
+        another machine while the service is shared no longer.
         """
-        if self._keys.in_use:
+        if self.only_here and client_of(None if address == server else address) not in ("", "127.0.0.1"):
+            raise Forbidden(f"this {self.names.service} is no longer shared with other machines")
+        if self.keys.in_use:
             scheme, _, given = authorization.partition(" ")
             sent = given.strip() if scheme.lower() == "bearer" else ""
-            key = self._keys.find(sent)
+            key = self.keys.find(sent)
             if key is None:
                 if sent:
-                    raise Unauthorized(f"this {self._names.service} does not take the key that was sent: check it")
+                    raise Unauthorized(f"this {self.names.service} does not take the key that was sent: check it")
                 raise Unauthorized(
-                    f"this {self._names.service} wants its key: send the header Authorization: Bearer <key>"
+                    f"this {self.names.service} wants its key: send the header Authorization: Bearer <key>"
                 )
             return Caller(key.owner, key.owner, f"{key.owner}@{address or ''}", key)
-        found, names = None, self._names
+        found, names = None, self.names
         if not self._insecure:
             found = stranger(None if address == server else address, forwarded)
         if found is not None:
@@ -192,7 +212,7 @@ class Access:
 
     def warning(self) -> str | None:
         """The warning to log at the start if there is no key, else None."""
-        names = self._names
+        names = self.names
         if self.keyed:
             return None
         if self._insecure:

@@ -6,9 +6,11 @@ generated one.) So a second of the model costs about the same by every way: `/ve
 `/generate`, or OpenAI's endpoints.
 """
 
+import asyncio
+import logging
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,10 +21,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.command_line.setting_values import SettingsError
 from specpair.fairness import ReleaseRate
-from specpair.http_service.keys.access import Access, Caller, KeyStore, ServiceNames
+from specpair.http_service.connection import Connection, connection_of
+from specpair.http_service.keys.access import LOOK_EVERY, Access, Caller, KeyStore, ServiceNames
 from specpair.http_service.keys.key_file import KeyFileError, KeyLimits
 from specpair.http_service.observability.logs import note_key
 from specpair.http_service.replies.json_replies import error_reply
+from specpair.http_service.sharing.joining import Guests
 from specpair.http_service.web_pages import Origins
 from specpair.protocol.errors import ForeignOrigin, RateLimited
 from specpair.protocol.service_responses import KeyUsage, UsageResponse
@@ -32,7 +36,8 @@ _RAISED = "try again later, or have the limit of your key raised"
 BURST = 1.0  # seconds for which the full bucket gives tokens at its rate
 _NOTHING = 1e-6  # tokens; less is a rounding error
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
-_IN_FLIGHT = "specpair.in_flight"  # key of the scope: the accounts that count the request as in flight
+_log = logging.getLogger("specpair.service")
+_ADMITTED = "specpair.admitted"  # key of the scope: what the request counts for
 
 
 @dataclass(slots=True)
@@ -157,11 +162,22 @@ class TokenBucket:
         self._at = max(now, self._at)
 
 
+@dataclass(slots=True)
+class _Admitted:
+    """What a request counts for until its reply is sent."""
+
+    account: Account | None = None  # that counts it as in flight
+    owner: str = ""  # of the key that it came with
+
+
 class Gate:
     """The gate of one service. Used in the event loop."""
 
     def __init__(self, access: Access, accounts: Accounts) -> None:
         self.access, self.accounts = access, accounts
+        self.guests: Guests | None = None  # of a shared service
+        self._connections = defaultdict[str, Counter[Connection]](Counter)  # with requests in flight, by owner
+        access.keys.on_removed = self._end
 
     @classmethod
     def of(
@@ -199,12 +215,41 @@ class Gate:
             authorization = b"Bearer " + api_key
         caller = self.access.identify(address, authorization.decode("latin-1"), forwarded, server)
         note_key(caller.key_name)
-        in_flight: list[Account] | None = scope.get(_IN_FLIGHT)
-        if scope["method"] == "POST" and in_flight == []:
+        admitted: _Admitted | None = scope.get(_ADMITTED)
+        if admitted is not None and caller.owner and not admitted.owner:
+            admitted.owner = caller.owner
+            if (connection := connection_of(scope)) is not None:
+                self._connections[caller.owner][connection] += 1
+        if scope["method"] == "POST" and admitted is not None and admitted.account is None:
             account = self.accounts.of(caller.key_name)
             account.begin_request(caller.limits, self.accounts.clock())
-            in_flight.append(account)
+            admitted.account = account
         return caller
+
+    def over(self, admitted: _Admitted, scope: Scope) -> None:
+        """Note that a request is over."""
+        if admitted.account is not None:
+            admitted.account.end_request(self.accounts.clock())
+        if admitted.owner and (connection := connection_of(scope)) is not None:
+            self._connections[admitted.owner] -= Counter([connection])
+            if not self._connections[admitted.owner]:
+                del self._connections[admitted.owner]
+
+    async def watch(self) -> None:
+        """See every second, for ever, whether keys were revoked or the service is shared no longer."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self.access.keys.look()
+            if self.guests is not None and self.guests.share.off and not self.access.only_here:
+                self.access.only_here = True
+                _log.info("other machines are refused: the service is no longer shared")
+                self._end({*self._connections})
+
+    def _end(self, owners: set[str]) -> None:
+        """Break the connections of these owners' requests in flight, so that their texts end."""
+        for owner in owners:
+            for connection in [*self._connections.get(owner, ())]:
+                connection.abort()
 
     def usage(self, caller: Caller) -> UsageResponse:
         """The usage that the caller may see: that of its key, or of all keys if its key is an admin's."""
@@ -228,10 +273,8 @@ class GatedRequests:
         except ForeignOrigin as error:
             await error_reply(error)(scope, receive, send)
             return
-        in_flight: list[Account] = []
-        scope[_IN_FLIGHT] = in_flight
+        admitted = scope[_ADMITTED] = _Admitted()
         try:
             await self._app(scope, receive, send)
         finally:
-            for account in in_flight:
-                account.end_request(self._gate.accounts.clock())
+            self._gate.over(admitted, scope)

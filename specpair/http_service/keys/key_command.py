@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from specpair.command_line.parser import OneOf, Parser, Switch
@@ -17,7 +18,9 @@ from specpair.http_service.keys.key_file import (
     entry_of,
     key_of,
     new_key,
+    seen_folder,
 )
+from specpair.http_service.sharing.share import Share
 
 ACTIONS = ("new", "list", "revoke")
 
@@ -72,6 +75,8 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
     name: str = options.name or ""
     try:
         path = options.keys_file or keys_file(options.config)
+        if path is None and (share := Share(program.split()[-1])).prepared:
+            path = share.keys
         if path is None:
             parsed.error(
                 f"no file of keys: name it with --keys-file, {program.upper()}_KEYS_FILE, or keys_file in specpair.toml"
@@ -85,9 +90,10 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
             print(f"{name} is in {path}; its key is shown only this once", file=sys.stderr)
         elif options.action == "revoke":
             key_file.remove(path, name)
+            (seen_folder(path) / name).unlink(missing_ok=True)
             print(f"{name} is revoked in {path}", file=sys.stderr)
         else:
-            print(_table(key_file.read(path)))
+            print(_table(key_file.read(path), seen_folder(path)))
     except BadKeyEntry as error:
         parsed.error(str(error))
     except (KeyFileError, SettingsError) as error:
@@ -96,14 +102,16 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
     return 0
 
 
-def _table(keys: Sequence[StoredKey]) -> str:
-    """A line for each key, without its hash."""
-    rows = [("name", "sessions", "requests", "tokens/s", "admin")]
+def _table(keys: Sequence[StoredKey], seen: Path) -> str:
+    """A line for each key, without its hash. `seen`: see `seen_folder`."""
+    rows = [("name", "sessions", "requests", "tokens/s", "admin", "joined", "last seen")]
     for key in keys:
         limits = (key.limits.sessions, key.limits.requests, key.limits.tokens_per_second)
         shown = ["-" if limit is None else f"{limit:g}" for limit in limits]
-        rows.append((key.name, shown[0], shown[1], shown[2], "yes" if key.admin else "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        used = seen / key.name
+        last = f"{datetime.fromtimestamp(used.stat().st_mtime):%Y-%m-%d %H:%M}" if used.exists() else "-"
+        rows.append((key.name, shown[0], shown[1], shown[2], "yes" if key.admin else "-", key.joined[:10] or "-", last))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )

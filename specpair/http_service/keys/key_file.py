@@ -33,7 +33,8 @@ _LIMITS: dict[str, tuple[float, str]] = {  # by field: the least value, and what
     "tokens_per_second": (nextafter(0.0, 1.0), "number above 0"),
 }
 _MOST = 10**9  # the greatest limit
-_FIELDS = ("hash", *_LIMITS, "admin")
+_LONGEST_TIME = 40  # characters
+_FIELDS = ("hash", *_LIMITS, "admin", "joined")
 _HEADER = re.compile(r"\s*\[")
 _LINE = re.compile(r"line (\d+)")
 
@@ -55,6 +56,7 @@ class StoredKey:
     digest: bytes  # SHA-256 of the key, 32 bytes
     limits: KeyLimits = KeyLimits()
     admin: bool = False  # whether it may see the usage of all keys
+    joined: str = ""  # when its holder joined, as ISO 8601 writes it; empty: the key was made by `key new`
     owner: str = field(init=False)  # of the sessions that are opened with the key, which cannot be recovered from it
 
     def __post_init__(self) -> None:
@@ -97,6 +99,7 @@ def check_name(name: str) -> None:
 def entry_of(key: StoredKey) -> dict[str, Any]:
     """The table of a key in the file."""
     found = {"hash": f"sha256:{key.digest.hex()}", **asdict(key.limits), "admin": key.admin or None}
+    found["joined"] = key.joined or None
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -117,8 +120,11 @@ def key_of(name: str, entry: Any) -> StoredKey:
     admin = entry.get("admin", False)
     if not isinstance(admin, bool):
         raise BadKeyEntry(f"[{name}] admin: must be true or false")
+    joined = entry.get("joined", "")
+    if not isinstance(joined, str) or not joined.isprintable() or len(joined) > _LONGEST_TIME:
+        raise BadKeyEntry(f"[{name}] joined: must be a time in quotes")
     limits = {each: _limit(name, each, entry[each]) for each in _LIMITS if each in entry}
-    return StoredKey(name, bytes.fromhex(found[1]), KeyLimits(**limits), admin)
+    return StoredKey(name, bytes.fromhex(found[1]), KeyLimits(**limits), admin, joined)
 
 
 def _limit(name: str, field: str, value: Any) -> Any:
@@ -126,6 +132,11 @@ def _limit(name: str, field: str, value: Any) -> Any:
     if type(value) not in (int, type(least)) or not least <= value <= _MOST:  # false for NaN
         raise BadKeyEntry(f"[{name}] {field}: must be a {words}")
     return type(least)(value)
+
+
+def seen_folder(keys_file: Path) -> Path:
+    """The folder with a file for each key of `keys_file`, changed when the key was last used. It may be missing."""
+    return keys_file.with_suffix(".seen")
 
 
 class KeyFileError(Exception):

@@ -19,9 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.openapi.operation import Errors, Json, Operation
+from specpair.http_service.openapi.operation import BODY, Errors, Json, Operation
 from specpair.http_service.replies.json_replies import JsonReply
+from specpair.http_service.request_bodies import read_body
+from specpair.http_service.sharing.joining import (
+    MOST_BYTES,
+    PATIENCE,
+    Guests,
+    InvitingResponse,
+    JoinRequest,
+    JoinResponse,
+)
 from specpair.protocol.errors import Forbidden, InternalError, Unauthorized
+from specpair.protocol.messages import parse
 from specpair.protocol.service_responses import (
     HealthResponse,
     LiveResponse,
@@ -45,6 +55,10 @@ _UNHEALTHY: dict[str, Json] = {
     "failed": {"status": "failed", "reason": "there is no file models/none.gguf"},
 }
 _COUNTED: Json = {"requests": 3, "prompt_tokens": 12, "generated_tokens": 72, "draft_tokens": 60, "accepted_tokens": 51}
+_JOINED: Json = {
+    **{"name": "laptop", "key": "sp-…", "service": "verifier", "host": "bigbox"},
+    "addresses": [{"host": "192.168.1.20", "port": 8000}],
+}
 USAGE: Json = {"keys": [{"key": "alice", **_COUNTED}]}
 _log = logging.getLogger("specpair.service")
 
@@ -104,6 +118,28 @@ class StateEndpoints:
         status = 200 if found.status == "ready" else 503
         return JsonReply(ReadyResponse(status=found.status).body(), status, found.headers)
 
+    async def get_join(self, request: Request) -> Response:
+        """How a guest recognises this service, if that is shared: the certificate that its link has the fingerprint of.
+        It needs no key."""
+        share = self._guests(request).share
+        return JsonReply(InvitingResponse(certificate=share.anchor_pem, service=share.service).body())
+
+    async def post_join(self, request: Request) -> Response:
+        """Exchange the one-time token of a link for a key. It needs no key. After some wrong tokens, a client has to
+        wait."""
+        guests = self._guests(request)
+        address = None if request.client is None else request.client.host
+        guests.check_rate(address)
+        asked = parse(JoinRequest, await read_body(request, MOST_BYTES, PATIENCE))
+        joined = await run_in_threadpool(guests.join, asked, address)
+        return JsonReply(joined.body())
+
+    def _guests(self, request: Request) -> Guests:
+        guests, service = self._gate.guests, self._gate.access.names.service
+        if guests is None or self._gate.access.only_here:
+            raise Forbidden(f"this {service} is not shared: start it with --share")
+        return guests
+
     async def get_metrics(self, request: Request) -> Response:
         """Metrics in the text format of Prometheus. With the setting `metrics_open`, no key is needed for
         them."""
@@ -132,6 +168,18 @@ def state_operations(always: Errors) -> tuple[Operation, ...]:
         ),
         Operation("GET", "/live", live, tag, LiveResponse, own, needs_key=False, refusal=dead),
         Operation("GET", "/ready", ready, tag, ReadyResponse, own, needs_key=False, refusal=unready),
+        Operation(
+            *("GET", "/join", StateEndpoints.get_join, tag, InvitingResponse, (InternalError, Forbidden)),
+            example={"certificate": "-----BEGIN CERTIFICATE-----\n…", "service": "verifier"},
+            needs_key=False,
+        ),
+        Operation(
+            *("POST", "/join", StateEndpoints.post_join, tag, JoinResponse, (InternalError, Forbidden, *BODY)),
+            request=JoinRequest,
+            examples={"a laptop joins": {"token": "Hn5LqMnZ4b1Wc0o8V2zXQg", "name": "laptop"}},
+            example=_JOINED,
+            needs_key=False,
+        ),
         Operation("GET", "/metrics", StateEndpoints.get_metrics, tag, None, always, text=_METRICS),
         Operation("GET", "/usage", StateEndpoints.get_usage, tag, UsageResponse, always, example=USAGE),
     )

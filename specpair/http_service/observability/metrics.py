@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from specpair.extras import installed_version
 from specpair.http_service.certificate import Certificate
+from specpair.http_service.sharing.joining import Guests
 
 PREFIX = "specpair"
 SECONDS = (
@@ -55,6 +56,14 @@ class RequestMetrics:
         words = "When the service's certificate ends, as Unix time."
         gauge = Gauge("tls_certificate_not_after_seconds", words, namespace=PREFIX, registry=self.registry)
         gauge.set_function(lambda: certificate.ends)
+
+    def guests(self, guests: Guests) -> None:
+        """Add metrics of a shared service's guests."""
+        for name, words, value in (
+            ("guests_joined", "Machines that joined since the start.", lambda: guests.joined),
+            ("guests_refused", "Requests to join that were refused since the start.", lambda: guests.refused),
+        ):
+            Gauge(name, words, namespace=PREFIX, registry=self.registry).set_function(value)
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
         """A new counter with the label `model_name` and then `labels`. Its exposed name ends with `_total`."""

@@ -1,0 +1,1 @@
+"""Shares a service with other machines: its certificate, its keys, and the invitations by which machines join."""
