@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backends.machine import corpus_folder
 from drafter_client.cli import flags
-from drafter_client.cli.steps import api_key
+from drafter_client.cli.steps import api_key, trust, verifier
 from drafter_client.display.progress import loading
 from drafter_client.errors import DrafterError
 from drafter_client.http.addresses import addresses_of
@@ -49,8 +49,8 @@ def run_corpus(arguments: Sequence[str]) -> int:
         parser.error(str(error))
     if cache is None:
         raise DrafterError("the index needs a cache folder, and this user has no home: set XDG_CACHE_HOME")
-    address = addresses_of(options.verifier, direct=True)[0]
-    with closing(VerifierClient(*address, api_key=api_key(options))) as client:
+    address = addresses_of(verifier(options), direct=True)[0]
+    with closing(VerifierClient(*address, api_key=api_key(options), trust=trust(options))) as client:
         vocabulary = RemoteVocabulary(client, client.model())
         encode = encoder(vocabulary)
         return max([_build(folder, Store.of(folder, vocabulary, cache), encode) for folder in folders])

@@ -14,7 +14,7 @@ from rich.text import Text
 from drafter_client.cli import doctor_checks as checks
 from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained, told
+from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained, told, trust, verifier
 from drafter_client.display.progress import loading, verifier_loading
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
@@ -140,11 +140,11 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
         with _as_finding(report.missing, options):
             report.models.append(_speed(options, path, hf, weights))
-    key, memory = api_key(options), memory_file()
-    for address in addresses_of(options.verifier, direct=False):
+    access = {"api_key": api_key(options), "trust": trust(options), "memory": memory_file()}
+    for address in addresses_of(verifier(options), direct=False):
         with _as_finding(report.missing, options), verifier_loading() as on_wait:
             try:
-                found = checks.gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
+                found = checks.gain(address.url, draft_model(options), **access, on_wait=on_wait)
                 report.verifiers.append(found)
             except VerifierUnreachable as error:
                 if options.settings.origin("verifier") != "default":

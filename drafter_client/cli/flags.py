@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drafter_client.hosts import Host, Hosts, JoinError
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
 from specpair.command_line import setting_values
@@ -24,7 +25,8 @@ from specpair.command_line.layers import (
 )
 from specpair.command_line.options import add_option, add_options, option_of
 from specpair.command_line.parser import Parser, Switch, flag
-from specpair.command_line.setting_values import SettingsError
+from specpair.command_line.setting_values import SettingsError, advice
+from specpair.http_service.options import SERVICE
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import several_lines
 
@@ -54,12 +56,39 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
     try:
         lasting = lasting_layers(NAMES, options.config, environment, _warn)
         layers = [NAMES.present(Layer("flag", given, partial(_flag, given))), *lasting]
+        options.joined = None
+        if "verifier" in flags:
+            layers, options.joined = _with_host(layers, vars(options).pop("host_name", None))
         options.settings = settings_model(DrafterSettings, flags).from_layers(_of_engine(layers, flags))
     except SettingsError as error:
         parser.error(str(error))
     for name in flags:
         setattr(options, name, getattr(options.settings, name))
     return options
+
+
+def _with_host(layers: list[Layer], name: str | None) -> tuple[list[Layer], Host | None]:
+    """The layers with what is known of a joined host: the one called `name`, or which a layer names as the verifier;
+    without a verifier, the one joined last. Raises SettingsError."""
+    hosts = Hosts()
+    named = name or next((layer.values["verifier"] for layer in layers if layer.values.get("verifier")), None)
+    try:
+        joined = [host for host in hosts.all() if host.service != "drafter"]
+    except JoinError as error:
+        raise SettingsError(str(error)) from None
+    host = next((each for each in reversed(joined) if named in (None, each.name)), None)
+    if host is None:
+        if name is not None:
+            raise SettingsError(f"--host: {name} was not joined{advice(name, [each.name for each in joined])}")
+        return layers, None
+
+    def key(setting: str) -> str:
+        return f"{hosts.path} [{host.name}] {setting}"
+
+    known: dict[str, Any] = {"api_key": host.key}
+    if host.draft_model and not any(layer.values.keys() & {"draft_model", "draft_hf"} for layer in layers):
+        known["draft_model" if Path(host.draft_model).is_absolute() else "draft_hf"] = host.draft_model
+    return [Layer("key", {"verifier": host.url}, key), *layers, Layer("key", known, key)], host
 
 
 def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -111,7 +140,15 @@ def _without(layer: Layer, *names: str) -> Layer:
 
 def lasting_flags(parser: argparse.ArgumentParser, *titles: str) -> None:
     for title in titles:
-        add_options(parser.add_argument_group(title), ProgramOptions)
+        group = parser.add_argument_group(title)
+        add_options(group, ProgramOptions)
+        if title == "verifier" and SERVICE not in titles:  # a service has an address of its own by that name
+            group.add_argument(
+                "--host",
+                dest="host_name",
+                metavar="NAME",
+                help="a host that was joined, as 'drafter hosts' shows it (default: the one joined last)",
+            )
 
 
 def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argparse._ArgumentGroup:

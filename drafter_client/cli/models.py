@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backends.registry import room
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.steps import api_key
+from drafter_client.cli.steps import api_key, trust, verifier
 from drafter_client.errors import DrafterError, VocabularyMismatch
 from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
@@ -36,7 +36,8 @@ def run_models(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
 
         def running() -> command.ServedModel | None:
-            client = VerifierClient(*addresses_of(options.verifier, direct=True)[0], api_key=api_key(options))
+            address = addresses_of(verifier(options), direct=True)[0]
+            client = VerifierClient(*address, api_key=api_key(options), trust=trust(options))
             stack.callback(client.close)
             try:
                 info = client.model()

@@ -4,6 +4,7 @@ import io
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 from drafter_client.cli import commands, steps
 from drafter_client.cli.batch import run_many
@@ -19,6 +20,7 @@ from specpair.command_line import start
 from specpair.command_line.parser import Parsers
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.keys import key_command
+from specpair.http_service.sharing import commands as sharing
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import several_lines
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
@@ -106,6 +108,12 @@ def _run(arguments: list[str]) -> int:
             from specpair.command_line import completion
 
             return completion.run("drafter", rest, parsers)
+        case "join" | "hosts" | "leave" as command:
+            from drafter_client.cli.hosts import run_hosts
+
+            return run_hosts(command, rest)
+        case "invite" | "unshare" | "cert" as command:
+            return sharing.run("drafter", command, rest)
         case "key":
             return key_command.run("drafter", rest, keys_file)
     if (command := programs.lab_command("drafter", arguments)) is not None:
@@ -118,6 +126,7 @@ def parsers() -> Parsers:
     """The parsers of all commands, by command, for completions and the documentation: those of the lab
     among them if it is installed."""
     from drafter_client.cli.corpus import corpus_parser
+    from drafter_client.cli.hosts import COMMANDS, hosts_parser
     from drafter_client.cli.models import models_parser
     from specpair.command_line import completion
 
@@ -129,6 +138,8 @@ def parsers() -> Parsers:
         "drafter compare": commands.compare_parser,
         "drafter models": models_parser,
         "drafter corpus": corpus_parser,
+        **{f"drafter {each}": partial(hosts_parser, each) for each in COMMANDS},
+        **{f"drafter {each}": partial(sharing.parser, "drafter", each) for each in sharing.COMMANDS},
         "drafter key": lambda: key_command.parser("drafter"),
         "drafter completion": lambda: completion.parser("drafter"),
         **programs.lab_parsers("drafter"),

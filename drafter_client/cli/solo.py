@@ -6,7 +6,17 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 
-from drafter_client.cli.steps import api_key, check_system, drawing_options, engine_of, prompt_ids, read_prompt, show
+from drafter_client.cli.steps import (
+    api_key,
+    check_system,
+    drawing_options,
+    engine_of,
+    prompt_ids,
+    read_prompt,
+    show,
+    trust,
+    verifier,
+)
 from drafter_client.conversation import chat_ids, conversation
 from drafter_client.display.progress import loading, say_notice, say_outage, say_prompt, verifier_loading
 from drafter_client.display.readout import Readout
@@ -85,9 +95,9 @@ def run_solo_command(options: argparse.Namespace) -> int:
     readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats)
     if options.which == "server":
         told = PairKeywords(on_outage=say_outage(), on_prompt=say_prompt(), on_notice=say_notice)
-        told |= {"api_key": api_key(options), "patience": options.patience}
+        told |= {"api_key": api_key(options), "trust": trust(options), "patience": options.patience}
         with verifier_loading() as told["on_wait"]:
-            pair = Pair(options.verifier, None, **told)
+            pair = Pair(verifier(options), None, **told)
         with pair:
             return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)
     engine = engine_of(options)

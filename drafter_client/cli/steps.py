@@ -19,8 +19,10 @@ from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
 from drafter_client.errors import BadKey, BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
 from drafter_client.generation.generation import Generation, Tokens
+from drafter_client.hosts import Host, Hosts, answering
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
+from drafter_client.http.trust import SYSTEM, Trust
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Observer, Options
 from drafter_client.pair import Pair
@@ -76,9 +78,10 @@ def pair_of(
 
     def made(notice: Callable[[str], object]) -> Pair:
         return Pair(
-            options.verifier,
+            verifier(options),
             source,
             api_key=api_key(options),
+            trust=trust(options),
             branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
             texts=texts,
             observer=observer or trace,
@@ -133,6 +136,22 @@ def retry_until_there(
             notice(f"waiting for the verifier, {patience:g} s at most (--patience): {error}")
             waits = True
         sleep(CHECK_PAUSE)
+
+
+def verifier(options: argparse.Namespace) -> str:
+    """The verifier's address; for a host that was joined, the one at which it answers now."""
+    host: Host | None = options.joined
+    if host is None:
+        return str(options.verifier)
+    found = answering(host)
+    if found is not host:
+        Hosts().keep(found)
+    return found.url
+
+
+def trust(options: argparse.Namespace) -> Trust:
+    """Whose certificates are taken."""
+    return SYSTEM if options.joined is None else options.joined.trust
 
 
 def api_key(options: argparse.Namespace) -> str | None:

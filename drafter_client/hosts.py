@@ -1,0 +1,199 @@
+"""The hosts that this machine has joined: where each is, how to recognise it, the key that it gave, what drafts for it.
+
+They are in one file of the user's config folder. Any process may use it at any time.
+"""
+
+import json
+import os
+import socket
+import ssl
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from drafter_client.errors import DrafterError
+from drafter_client.http.trust import Trust
+from specpair import shared_files
+from specpair.http_service.sharing.link import JoinLink, fingerprint, written
+
+_SECONDS = 5.0  # for a connection to a host that joins
+_LOOK_SECONDS = 1.5  # for a look whether a host answers at an address
+
+
+class JoinError(DrafterError):
+    """A host cannot be joined or found. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that this machine has joined."""
+
+    name: str
+    service: str  # verifier, drafter or router
+    addresses: tuple[str, ...]  # HOST:PORT, IPv6 in brackets; the one that answered last comes first
+    key: str = field(repr=False)
+    key_name: str  # at the host
+    certificate: str = field(repr=False)  # the one that this machine trusts, in PEM
+    joined: float  # Unix time
+    draft_model: str = ""  # a path, or a name on the hub; empty: not chosen
+    gain: float = 0.0  # measured, over the target alone; 0: not measured
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.addresses[0]}"
+
+    @property
+    def trust(self) -> Trust:
+        return Trust(self.certificate)
+
+
+class Hosts:
+    """The file of joined hosts. Methods raise JoinError for a file that cannot be read or written."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: replaces the usual file."""
+        self.path = path or config_folder() / "hosts.toml"
+
+    def all(self) -> list[Host]:
+        """The hosts, the one joined last at the end."""
+        try:
+            content = tomllib.loads(self.path.read_text(encoding="utf-8"))
+            hosts = [Host(name, **{**entry, "addresses": tuple(entry["addresses"])}) for name, entry in content.items()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise JoinError(f"{self.path} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError):
+            raise JoinError(f"{self.path} is damaged: remove it, and join the hosts again") from None
+        return sorted(hosts, key=lambda host: host.joined)
+
+    def find(self, name: str) -> Host | None:
+        return next((host for host in self.all() if host.name == name), None)
+
+    def keep(self, host: Host) -> None:
+        """Add a host, or replace the one of its name."""
+        with self._changing() as hosts:
+            hosts[host.name] = host
+
+    def forget(self, name: str) -> None:
+        with self._changing() as hosts:
+            hosts.pop(name, None)
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Host]]:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                shared_files.lock(descriptor, wait=True)
+                hosts = {host.name: host for host in self.all()}
+                yield hosts
+                with shared_files.replacing(self.path) as file:
+                    os.chmod(file.name, 0o600)
+                    file.write("\n".join(map(_table, hosts.values())).encode())
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise JoinError(f"{self.path} cannot be written: {error.strerror}") from None
+
+
+def _table(host: Host) -> str:
+    entry: dict[str, Any] = asdict(host)
+    # JSON's texts, lists and numbers are TOML's.
+    return "\n".join(
+        [f'["{entry.pop("name")}"]', *(f"{key} = {json.dumps(value)}" for key, value in entry.items()), ""]
+    )
+
+
+def config_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the user's settings for our programs. Raises JoinError for a user without a home."""
+    named = environment.get("XDG_CONFIG_HOME") or (environment.get("APPDATA") if sys.platform == "win32" else None)
+    try:
+        return Path(named or Path.home() / ".config") / "specpair"
+    except RuntimeError:
+        raise JoinError("this user has no home folder for the joined hosts: set XDG_CONFIG_HOME") from None
+
+
+def join(link: JoinLink, name: str, when: float) -> Host:
+    """Join the host of a link: recognise it by its certificate, and exchange the token for a key.
+
+    `name`: this machine's. `when`: Unix time. Raises JoinError.
+    """
+    base = f"https://{address_text(link.host, link.port)}"
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # only to read what is then compared
+    certificate = _asked(unchecked, "GET", base, None).get("certificate", "")
+    try:
+        known = fingerprint(certificate)
+    except ValueError:
+        known = b""
+    if known != link.fingerprint:
+        raise JoinError(
+            f"the machine at {link.host} shows another certificate than the link says, so nothing was sent to it: ask "
+            "for a new link, and if that does not help, somebody is between the two machines"
+        )
+    told = _asked(Trust(certificate).context, "POST", base, {"token": written(link.token), "name": name})
+    try:
+        others = [address_text(each["host"], each["port"]) for each in told["addresses"]]
+        first = address_text(link.host, link.port)  # it has just answered
+        addresses = dict.fromkeys([first, *others])
+        host = Host(told["host"], told["service"], (*addresses,), told["key"], told["name"], certificate, when)
+    except (KeyError, TypeError):
+        raise JoinError(
+            f"the machine at {link.host} did not answer as a specpair service does: check its version"
+        ) from None
+    return host
+
+
+def _asked(context: ssl.SSLContext, method: str, base: str, body: Mapping[str, str] | None) -> dict[str, Any]:
+    """The reply of a host to a request to join. Raises JoinError."""
+    try:
+        with httpx.Client(verify=context, timeout=_SECONDS, trust_env=False) as client:
+            reply = client.request(method, f"{base}/join", json=body)
+        told = reply.json()
+    except httpx.ConnectError as error:
+        if isinstance(error.__cause__, Exception) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise JoinError(f"another machine answered at {base}: ask the host for a new link") from None
+        raise JoinError(
+            f"nothing answers at {base}: is the service running with --share, and both machines in one network?"
+        ) from None
+    except httpx.HTTPError as error:
+        raise JoinError(f"{base} did not answer: {str(error) or type(error).__name__}") from None
+    except ValueError:
+        raise JoinError(f"what answers at {base} is no specpair service") from None
+    if reply.status_code != 200 or not isinstance(told, dict):
+        message = told.get("error", {}).get("message") if isinstance(told, dict) else None
+        raise JoinError(message or f"{base} answered with status {reply.status_code}")
+    return told
+
+
+def answering(host: Host) -> Host:
+    """The host, with the address first at which it answers now. If it answers nowhere, as it was."""
+    for address in host.addresses:
+        if _answers(host, address):
+            if address == host.addresses[0]:
+                return host
+            rest = tuple(each for each in host.addresses if each != address)
+            return replace(host, addresses=(address, *rest))
+    return host
+
+
+def _answers(host: Host, address: str) -> bool:
+    place = httpx.URL(f"https://{address}")
+    try:
+        with socket.create_connection((place.host, place.port or 443), _LOOK_SECONDS) as plain:
+            plain.settimeout(_LOOK_SECONDS)
+            with host.trust.context.wrap_socket(plain):
+                return True
+    except (OSError, ValueError):  # ssl's errors are among them
+        return False
+
+
+def address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
