@@ -105,10 +105,8 @@ class Hosts:
 
 def _table(host: Host) -> str:
     entry: dict[str, Any] = asdict(host)
-    # JSON's texts, lists and numbers are TOML's.
-    return "\n".join(
-        [f'["{entry.pop("name")}"]', *(f"{key} = {json.dumps(value)}" for key, value in entry.items()), ""]
-    )
+    header = f"[{json.dumps(entry.pop('name'))}]"  # JSON's texts, lists and numbers are TOML's
+    return "\n".join([header, *(f"{key} = {json.dumps(value)}" for key, value in entry.items()), ""])
 
 
 def config_folder(environment: Mapping[str, str] = os.environ) -> Path:

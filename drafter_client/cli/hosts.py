@@ -50,7 +50,7 @@ def _join_parser() -> Parser:
 def _list_parser() -> Parser:
     return Parser(
         "drafter hosts",
-        usage="",
+        usage="[FLAGS]",
         description="List the joined hosts. The last one is used unless --host names another.",
         examples=("drafter hosts",),
     )

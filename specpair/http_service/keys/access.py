@@ -89,10 +89,13 @@ class KeyStore:
             with suppress(OSError):  # only a shared service has the folder
                 (seen_folder(file) / name).touch(0o600)
 
-    def look(self) -> None:
-        """Reread the file if it has changed. If the file cannot be read, the keys stay as they were."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Reread the file if it has changed. If the file cannot be read, the keys stay as they were.
+
+        `at_once`: also if the last look was less than `LOOK_EVERY` ago.
+        """
         now = self._clock()
-        if self._file is None or now - self._looked < LOOK_EVERY:
+        if self._file is None or (now - self._looked < LOOK_EVERY and not at_once):
             return
         self._looked = now
         stamp = _stamp(self._file)

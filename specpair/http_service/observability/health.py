@@ -132,6 +132,7 @@ class StateEndpoints:
         guests.check_rate(address)
         asked = parse(JoinRequest, await read_body(request, MOST_BYTES, PATIENCE))
         joined = await run_in_threadpool(guests.join, asked, address)
+        self._gate.access.keys.look(at_once=True)  # the guest uses its key at once
         return JsonReply(joined.body())
 
     def _guests(self, request: Request) -> Guests:
