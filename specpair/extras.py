@@ -14,7 +14,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "client": ("httpx", "httpcore", "httptools", "socksio", "prompt_toolkit", "jinja2"),
     "server": (
         *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
-        *("prometheus_client", "jinja2", "click"),
+        *("prometheus_client", "jinja2", "click", "cryptography", "ifaddr", "segno"),
     ),
     "llama": ("llama_cpp", "gguf"),
     "torch": ("torch", "transformers", "tokenizers", "safetensors", "accelerate"),

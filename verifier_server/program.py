@@ -56,7 +56,7 @@ def serve(arguments: Sequence[str]) -> int:
         logs.configure(settings.log_format)
         if (share := share_of(address, settings.insecure, "verifier", address.key)) is not None:
             given = share.options(address.host)
-            settings, address = (each.model_copy(update=given) for each in (settings, address))
+            settings, address = settings.model_copy(update=given), address.model_copy(update=given)
         certificate = certificate_of(address.ssl_certfile, address.ssl_keyfile, address.key)
         app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
         service = app.state.service

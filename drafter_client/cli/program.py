@@ -108,12 +108,12 @@ def _run(arguments: list[str]) -> int:
             from specpair.command_line import completion
 
             return completion.run("drafter", rest, parsers)
-        case "join" | "hosts" | "leave" as command:
+        case "join" | "hosts" | "leave" as which:
             from drafter_client.cli.hosts import run_hosts
 
-            return run_hosts(command, rest)
-        case "invite" | "unshare" | "cert" as command:
-            return sharing.run("drafter", command, rest)
+            return run_hosts(which, rest)
+        case "invite" | "unshare" | "cert" as which:
+            return sharing.run("drafter", which, rest)
         case "key":
             return key_command.run("drafter", rest, keys_file)
     if (command := programs.lab_command("drafter", arguments)) is not None:

@@ -170,12 +170,14 @@ def state_operations(always: Errors) -> tuple[Operation, ...]:
         Operation("GET", "/live", live, tag, LiveResponse, own, needs_key=False, refusal=dead),
         Operation("GET", "/ready", ready, tag, ReadyResponse, own, needs_key=False, refusal=unready),
         Operation(
-            *("GET", "/join", StateEndpoints.get_join, tag, InvitingResponse, (InternalError, Forbidden)),
+            *("GET", "/join", StateEndpoints.get_join, tag, InvitingResponse),
+            (InternalError, Forbidden),
             example={"certificate": "-----BEGIN CERTIFICATE-----\n…", "service": "verifier"},
             needs_key=False,
         ),
         Operation(
-            *("POST", "/join", StateEndpoints.post_join, tag, JoinResponse, (InternalError, Forbidden, *BODY)),
+            *("POST", "/join", StateEndpoints.post_join, tag, JoinResponse),
+            (InternalError, Forbidden, *BODY),
             request=JoinRequest,
             examples={"a laptop joins": {"token": "Hn5LqMnZ4b1Wc0o8V2zXQg", "name": "laptop"}},
             example=_JOINED,

@@ -1,8 +1,9 @@
 """The addresses at which other machines may reach this one."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
 
 _NO_WAY_IN = re.compile(r"(lo|docker|br-|virbr|veth|cni|flannel|cali|vmnet|vboxnet|podman|lxc|bridge)\d*")
 _OVERLAY = ip_network("100.64.0.0/10")  # Tailscale's, for example: it works from anywhere, but may be slower
@@ -24,9 +25,9 @@ def own_addresses() -> list[str]:
     return [str(each) for each in sorted(found, key=_rank)]
 
 
-def _addresses(ips: "list[object]") -> Iterator[IPv4Address | IPv6Address]:
+def _addresses(ips: Iterable[Any]) -> Iterator[IPv4Address | IPv6Address]:
     for each in ips:
-        text = each.ip if isinstance(each.ip, str) else each.ip[0]  # type: ignore[attr-defined]
+        text = each.ip if isinstance(each.ip, str) else each.ip[0]
         address = ip_address(text)
         if not (address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified):
             yield address

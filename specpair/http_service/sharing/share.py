@@ -121,8 +121,6 @@ def share_of(options: Any, insecure: bool, service: str, key: Callable[[str], st
     share = Share(service)
     try:
         share.prepare()
-    except ImportError:
-        raise SettingsError(f"{key('share')}: the package cryptography is missing: pip install cryptography") from None
     except OSError as error:
         raise SettingsError(f"{key('share')}: {error.filename}: {error.strerror}") from None
     return share
