@@ -2,6 +2,7 @@
 
 import re
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -111,11 +112,11 @@ def _cert_parser(program: str) -> Parser:
 
 def _seconds(text: str) -> float:
     if (found := re.fullmatch(r"(\d{1,6})([smhd])", text)) is None or int(found[1]) == 0:
-        raise ValueError("write a number and a unit: 90s, 30m, 12h or 7d")
+        raise ArgumentTypeError("write a number and a unit: 90s, 30m, 12h or 7d")
     return float(found[1]) * _UNITS[found[2]]
 
 
 def _uses(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
-        raise ValueError("write a whole number from 1 to 1000")
+        raise ArgumentTypeError("write a whole number from 1 to 1000")
     return int(text)
