@@ -54,7 +54,7 @@ def statuses(http: httpx.Client, path: str) -> list[int]:
 
 
 def test_with_a_key_every_name_is_served() -> None:
-    with verifier(settings={"api_key": "k"}) as live:
+    with verifier(api_key="k") as live:
         assert statuses(live.http, "/health") == [200, 200, 200]
         assert statuses(live.http, "/sessions") == [401, 401, 401]
 
