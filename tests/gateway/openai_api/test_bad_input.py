@@ -212,24 +212,12 @@ def test_any_object_gets_a_reply_in_the_shape_of_its_api(url: str, path: str, gi
         _checked(reply)
 
 
+USE: dict[str, Any] = {"type": "tool_use", "id": "1", "name": "f", "input": {"a": "DEEP"}}
+TOOL: dict[str, Any] = {"name": "f", "input_schema": {"enum": "DEEP"}}
 DEEP: list[tuple[str, dict[str, Any]]] = [  # with DEEP where nested lists stand
-    (
-        "/v1/messages",
-        {
-            "messages": [
-                {
-                    "role": "assistant",
-                    "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"a": "DEEP"}}],
-                },
-                *MESSAGES["messages"],
-            ]
-        },
-    ),
-    ("/v1/messages", {"tools": [{"name": "f", "input_schema": {"enum": "DEEP"}}], "tool_choice": {"type": "none"}}),
-    (
-        "/v1/responses",
-        {"tools": [{"type": "function", "name": "f", "parameters": {"enum": "DEEP"}}], "tool_choice": "none"},
-    ),
+    ("/v1/messages", {"messages": [{"role": "assistant", "content": [USE]}, *MESSAGES["messages"]]}),
+    ("/v1/messages", {"tools": [TOOL], "tool_choice": {"type": "none"}}),
+    ("/v1/responses", {"tools": [{"type": "function"} | TOOL], "tool_choice": "none"}),
 ]
 
 

@@ -271,15 +271,6 @@ def test_a_limit_cuts_a_call(parrot: openai.OpenAI, stream: bool) -> None:
         assert response.output_text == cut
 
 
-class Clock:
-    """Seconds that pass as told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def _kept(id: str, characters: int = 1) -> KeptResponse:
     construct: Any = ResponseObject.model_construct
     item = OutputReasoning(type="reasoning", id=f"rs_{id:0>32}00", status="completed", summary=[], content=[])
@@ -296,25 +287,25 @@ def _found(kept: ResponseStore, client: Hashable, id: str) -> bool:
 
 
 def test_a_response_is_its_clients_alone() -> None:
-    kept, id = ResponseStore(Clock()), f"resp_{1:0>32}"
+    kept, id = ResponseStore(lambda: 0.0), f"resp_{1:0>32}"
     kept.keep("a", _kept("1"))
     assert _found(kept, "a", "1") and not _found(kept, "b", "1")
     assert not kept.delete("b", id) and kept.delete("a", id) and not kept.delete("a", id)
 
 
 def test_it_is_forgotten_after_its_time() -> None:
-    clock = Clock()
-    kept = ResponseStore(clock)
+    now = 0.0
+    kept = ResponseStore(lambda: now)
     kept.keep("a", _kept("1"))
     for _ in range(2):
-        clock.now += store.SECONDS
+        now += store.SECONDS
         assert _found(kept, "a", "1"), "it was used"
-    clock.now += store.SECONDS + 1.0
+    now += store.SECONDS + 1.0
     assert not _found(kept, "a", "1")
 
 
 def test_the_least_recently_used_of_a_client_make_room() -> None:
-    kept = ResponseStore(Clock())
+    kept = ResponseStore(lambda: 0.0)
     kept.keep("b", _kept("b"))
     for at in range(store.MOST + 1):
         kept.keep("a", _kept(str(at)))
@@ -327,7 +318,7 @@ def test_the_least_recently_used_of_a_client_make_room() -> None:
 
 
 def test_all_clients_share_a_bound() -> None:
-    kept = ResponseStore(Clock())
+    kept = ResponseStore(lambda: 0.0)
     size = store.MOST_CHARACTERS - 1000
     clients = range(store.MOST_OF_ALL // size + 1)
     message = _kept("", size).messages
