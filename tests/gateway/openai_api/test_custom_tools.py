@@ -128,34 +128,3 @@ def test_both_kinds_of_tools(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_texts_that_a_model_writes(client: openai.OpenAI, arguments: str, text: str, stream: bool) -> None:
     assert chat(client, call_with(arguments), stream=stream, tools=[in_chat(CUSTOM)])[0] == [("patch", text)]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_conversation_with_texts_goes_on(client: openai.OpenAI, stream: bool) -> None:
-    first = respond(client, patch_call(TEXT), stream=stream)
-    (call,) = first.output
-    answer = [
-        {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"},
-        {"role": "user", "content": "Ok."},
-    ]
-    kept = respond(client, answer, stream=stream, previous_response_id=first.id)
-    sent = respond(client, [{"role": "user", "content": patch_call(TEXT)}, call.to_dict(), *answer], stream=stream)
-    asked = [{"type": "item_reference", "id": call.id}, *answer]
-    referred = respond(client, [{"role": "user", "content": patch_call(TEXT)}, *asked], stream=stream)
-    earlier = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "patch", "input": TEXT}}],
-    }
-    messages = [
-        {"role": "user", "content": patch_call(TEXT)},
-        earlier,
-        {"role": "tool", "tool_call_id": "1", "content": "done"},
-    ]
-    given: Any = {"messages": [*messages, {"role": "user", "content": "Ok."}], "tools": [in_chat(CUSTOM)], "model": ""}
-    chatted = client.chat.completions.create(**given)
-    assert kept.output_text == sent.output_text == referred.output_text == chatted.choices[0].message.content == "Ok."
-    counts = {each.usage.input_tokens for each in (kept, sent, referred)} | {
-        chatted.usage and chatted.usage.prompt_tokens
-    }
-    assert len(counts) == 1

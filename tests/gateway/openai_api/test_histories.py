@@ -1,5 +1,6 @@
 """Histories as clients send them: what of them stands in the prompt, by chats, Responses and Messages."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,9 @@ def result(text: str = "rain", id: str = "c1", **more: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": text} | more
 
 
+CALLS = [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]
+
+
 @pytest.mark.parametrize("template", [TEMPLATE, DEMANDS_NAMES])
 def test_the_answer_of_a_tool_has_the_name_of_its_call_in_each_api(template: str) -> None:
     use = {"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1}}
@@ -129,8 +133,7 @@ def test_the_answer_of_a_tool_has_the_name_of_its_call_in_each_api(template: str
     ],
 )
 def test_names_of_answers(served: Served, answers: list[Any], shown: str) -> None:
-    calls = call("{}") | {"tool_calls": [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]}
-    assert served.chat(USER, calls, *answers).endswith(shown)
+    assert served.chat(USER, call("{}") | {"tool_calls": CALLS}, *answers).endswith(shown)
 
 
 def test_a_later_call_with_the_same_id_names_its_answer(served: Served) -> None:
@@ -138,16 +141,6 @@ def test_a_later_call_with_the_same_id_names_its_answer(served: Served) -> None:
     prompt = served.chat(developer, USER, call("{}"), result("1"), call("{}", name="walk"), result("2"))
     assert prompt.startswith("<system>D</><user>Hi</>")
     assert prompt.endswith("<tool look>1</><assistant><call walk>{}</><tool walk>2</>")
-
-
-def test_an_answer_of_a_tool_is_named_by_a_call_in_the_previous_response() -> None:
-    tool = {"type": "function", "name": "look"}
-    with listening() as served:
-        served.listener.says = b'{"name": "look", "arguments": {}}'
-        first = served.post("/v1/responses", input="Hi", tools=[tool]).json()
-        served.listener.says = b""
-        given = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "rain"}
-        assert served.responses(given, previous_response_id=first["id"], tools=[tool]).endswith("<tool look>rain</>")
 
 
 @pytest.mark.parametrize("id", ["call_hUZgQQ3VKVh4", "a", "toolu_01", "nine char"])
@@ -300,19 +293,31 @@ def test_what_the_model_cannot_read_is_refused_by_name(served: Served, item: Any
     assert parameter in reply.json()["error"]["message"]
 
 
+def test_the_model_sees_the_text_of_a_custom_tool_in_a_chat(served: Served) -> None:
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "patch", "input": "x"}}
+    prompt = served.chat(USER, {"role": "assistant", "content": None, "tool_calls": [custom]}, result("ok"))
+    assert prompt == LOOKED.format("patch", '{"input": "x"}', "patch", "ok")
+
+
 def test_references_stand_for_items_of_kept_responses(served: Served) -> None:
-    tool = {"type": "function", "name": "look"}
-    served.listener.says = b'<think>Hm</think>I look.\n<tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    kept = served.post("/v1/responses", input="Hi", tools=[tool]).json()
+    tools = [{"type": "function", "name": "look"}, {"type": "custom", "name": "patch"}]
+    calls = [{"name": "look", "arguments": {}}, {"name": "patch", "arguments": {"input": "x"}}]
+    written = "".join(f"\n<tool_call>{json.dumps(each)}</tool_call>" for each in calls)
+    served.listener.says = f"<think>Hm</think>I look.{written}".encode()
+    kept = served.post("/v1/responses", input="Hi", tools=tools).json()
     served.listener.says = b""
-    assert [item["type"] for item in kept["output"]] == ["reasoning", "message", "function_call"]
-    *_, last = kept["output"]
-    answer = {"type": "function_call_output", "call_id": last["call_id"], "output": "rain"}
+    assert [item["type"] for item in kept["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
+    *_, looked, patched = kept["output"]
+    answers = [
+        {"type": "function_call_output", "call_id": looked["call_id"], "output": "rain"},
+        {"type": "custom_tool_call_output", "call_id": patched["call_id"], "output": "done"},
+    ]
     references = [{"type": "item_reference", "id": item["id"]} for item in kept["output"]]
-    sent = served.responses(USER, *kept["output"], answer, tools=[tool])
-    assert served.responses(USER, *references, answer, tools=[tool]) == sent
-    assert served.responses(USER, *({"id": item["id"]} for item in kept["output"]), answer, tools=[tool]) == sent
-    assert served.responses(answer, previous_response_id=kept["id"], tools=[tool]) == sent
+    sent = served.responses(USER, *kept["output"], *answers, tools=tools)
+    assert sent.endswith('<call patch>{"input": "x"}</><tool look>rain</><tool patch>done</>')
+    assert served.responses(USER, *references, *answers, tools=tools) == sent
+    assert served.responses(USER, *({"id": item["id"]} for item in kept["output"]), *answers, tools=tools) == sent
+    assert served.responses(*answers, previous_response_id=kept["id"], tools=tools) == sent
 
 
 @pytest.mark.parametrize("id", ["msg_1", "fc_" + "0" * 34])
@@ -392,7 +397,6 @@ def test_images_in_messages_are_refused_by_name(served: Served, block: Any, wher
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"messages.0.content.0{where}"), reply.text
 
 
-CALLS = [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]
 ONE_CALL = (  # as gpt-oss's
     "{% for m in messages %}{% if m.tool_calls %}"
     "{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"

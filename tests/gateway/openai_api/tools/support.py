@@ -63,11 +63,16 @@ def joined(events: Iterable[AnswerEvent]) -> Said:
     return said
 
 
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    """A text in pieces. `cuts`: where they end."""
+    return [text[begin:end] for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)])]
+
+
 def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, whole: bool = False) -> Said:
     """What a text says that is fed in parts. `cuts`: where they end."""
     reader, events = CallReader(NOTATIONS[style], tools, whole=whole), list[Event]()
-    for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
-        events += reader.feed(text[begin:end])
+    for piece in pieces(text, cuts):
+        events += reader.feed(piece)
     return joined([*events, *reader.finish()])
 
 
