@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.generation.server_written import served
 from specpair.engines.errors import EngineLost
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain, serving
-from tests.waiting import no_thread_left
+from tests.drafter_client.support import Held, Verifier, plain, serving
+from tests.paths import ROOT
+from tests.waiting import no_thread_left, until
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -299,6 +301,23 @@ def test_after_an_interrupt_the_same_command_continues(
     assert ran.status == 0 and [line["token_ids"] for line in _lines(output.read_text())] == [
         _expected(each) for each in PROMPTS
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+@pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
+def test_ctrl_c_waits_for_no_pass(prompts: Path, way: list[str]) -> None:
+    held, asked = Held(Script(seed=1)), threading.Event()
+    with serving(held) as verifier:
+        held.beyond(1, asked.set)
+        held.go(1)
+        flags = _flags(verifier, prompts, *way, "--json", "--concurrency", "2")
+        with subprocess.Popen([sys.executable, "-m", "drafter_client", *flags], cwd=ROOT, stderr=-1, stdout=-1) as run:
+            assert asked.wait(60)
+            run.send_signal(signal.SIGINT)
+            _, complaints = run.communicate(timeout=60)
+        assert run.returncode == 130 and b"Traceback" not in complaints, complaints
+        held.go()
+        until(lambda: verifier.sessions == 0, "the verifier keeps a session")
 
 
 def test_on_a_terminal_a_rule_names_the_prompt_of_each_text(

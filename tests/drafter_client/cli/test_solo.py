@@ -129,4 +129,7 @@ def test_a_foreign_target_is_told_from_the_draft_model_that_ships(drafter: Comma
         ran = drafter("--verifier", foreign.url, "--prompt", "x", "--threads", "1")
         named = drafter("--verifier", foreign.url, "--prompt", "x", "--threads", "1", "--translate", "--json")
     assert ran.status == 1 and named.status == 0
-    assert "Name it by --draft-model (stdlib-draft-q8_0 ships, and is taken where none is named), or let this one" in ran.err
+    assert (
+        "Name it by --draft-model (stdlib-draft-q8_0 ships, and is taken where none is named), or let this one"
+        in ran.err
+    )

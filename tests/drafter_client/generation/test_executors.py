@@ -139,6 +139,23 @@ def test_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mechani
     assert run.stats.finish_reason == "length"
 
 
+@EACH_WAY
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_drafter_error_is_raised_to_the_reader(
+    client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms, error: type[BaseException]
+) -> None:
+    steps = iter(range(5))
+
+    def broken(tokens: Sequence[int]) -> int:
+        if next(steps) == 4:
+            raise error
+        return 0
+
+    with pytest.raises(error):
+        generate(client, Scenario(broken), None, mechanisms=mechanisms, max_tokens=900)
+    assert verifier.sessions == 0
+
+
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the caller's thread")
 @EACH_WAY
 def test_ctrl_c_ends_the_text_and_releases_the_session(

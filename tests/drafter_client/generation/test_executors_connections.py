@@ -87,6 +87,28 @@ class Line:
             yield client
 
 
+def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier) -> None:
+    class Held(Line):
+        heard = threading.Event()
+
+        def before(self, path: str) -> None:
+            super().before(path)
+            if path != "/prefill":
+                assert self.heard.wait(20), "news come only after another request"
+
+        def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
+            if event[0] == "tokens":
+                self.heard.set()
+            return event
+
+    line = Held()
+    with line.client(verifier.url) as client:
+        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=40)
+    assert run.tokens == target_alone(GREEDY, 40)
+    assert line.asked[0] == "/prefill" and not [path for path in line.asked if "/stream" in path]
+    assert verifier.sessions == 0
+
+
 class _Shaky(Line):
     """Breaks a connection at every `every`-th use: before a request, after its reply, or between two events."""
 

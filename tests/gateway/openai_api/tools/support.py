@@ -1,5 +1,6 @@
 """Reads a text in parts, and joins the events."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -92,3 +93,13 @@ line: ("+" | "-") /(.*)/ LF -> line
 %import common.LF
 """
 TEXT = '*** Begin\n*** File: a.py\n-say "ä\\n"\n+x\ty\n*** End\n'
+CUSTOM = {"type": "custom", "name": "patch", "description": "Changes files."}
+
+
+def patch_call(text: str) -> str:
+    """A call of it with this text, as the model writes it."""
+    return call_with(json.dumps({"input": text}, ensure_ascii=False))
+
+
+def call_with(arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "patch", "arguments": {arguments}}}\n</tool_call>'
