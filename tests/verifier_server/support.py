@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, LiveServer
@@ -133,6 +136,14 @@ def tokens_of(found: Sequence[Event], start: int) -> list[int]:
 def bearer(name: str) -> dict[str, str]:
     """The header with the key of this name: its own name."""
     return {"Authorization": f"Bearer {name}"}
+
+
+def keys_in(path: Path, *names: str, **limits: KeyLimits) -> Path:
+    """Adds keys to a file, each of which is its own name; `boss` is an admin's. Returns the path."""
+    for name in (*names, *limits):
+        given = limits.get(name, KeyLimits())
+        key_file.add(path, StoredKey(name, digest_of(name), given, admin=name == "boss"))
+    return path
 
 
 def samples(response: httpx.Response) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -1,4 +1,4 @@
-"""The table of sessions: lookup, ownership, the latest session, expiry."""
+"""The table of sessions: conflicts, the latest session of a caller, expiry, replacement."""
 
 import pytest
 
@@ -13,12 +13,10 @@ from verifier_server.sessions import Session
 class Table:
     """A table with a clock that the test sets."""
 
-    def __init__(self, ttl: float = 10.0, capacity: int = 3, quota: int | None = None) -> None:
+    def __init__(self, ttl: float = 10.0, capacity: int = 3) -> None:
         self.now = 0.0
         self.removed: list[str] = []
-        self.sessions = SessionTable(
-            lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id), quota=quota
-        )
+        self.sessions = SessionTable(lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id))
 
     def open(
         self,
@@ -44,17 +42,6 @@ def session(name: str, prompt: int = 1) -> Session:
     made = empty(name, prompt)
     made.commit([3], TokenDetails(split("b")))
     return made
-
-
-def test_a_session_is_found_by_its_id() -> None:
-    table = Table()
-    opened = table.open("a")
-    assert table.sessions.get("a") is opened
-    assert table.open("a") is opened
-    assert (opened.cursor, opened.lease.request) == (2, "request")
-    words = "no session b: it was never prefilled, was deleted, expired when idle, or made room for another one"
-    with pytest.raises(UnknownSession, match=words):
-        table.sessions.get("b")
 
 
 def test_another_text_under_an_id_in_use_is_a_conflict() -> None:
@@ -115,22 +102,6 @@ def test_each_caller_has_its_own_latest_session() -> None:
             table.latest(caller)
 
 
-def test_a_session_belongs_to_its_key() -> None:
-    table = Table()
-    mine = table.open("a", {"prompt": 1}, owner="key-1")
-    assert table.sessions.get("a", "key-1") is mine
-    for owner in ("", "key-2"):
-        with pytest.raises(UnknownSession, match="no session a"):
-            table.sessions.get("a", owner)
-        with pytest.raises(UnknownSession, match="no session a"):
-            table.sessions.remove("a", owner)
-    theirs = table.open("a", {"prompt": 2}, owner="key-2")
-    assert theirs is not mine, "the same id with another key is no conflict"
-    table.sessions.remove("a", "key-2")
-    assert table.sessions.all() == [mine]
-    assert table.removed == ["a"]
-
-
 def test_the_engine_is_told_a_client_and_a_scope() -> None:
     table = Table(capacity=4)
     one, same, other = (
@@ -179,19 +150,6 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
     assert table.removed == []
     table.open("c")
     assert table.removed == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "committed", "reason"),
-    [([3], [3], None), ([3, 9], [3, 9], "stop"), ([3] * 8, [3] * 8, "length"), ([3] * 12, [3] * 8, "length")],
-)
-def test_commit_ends_the_text_at_an_end_token_or_the_limit(
-    tokens: list[int], committed: list[int], reason: str | None
-) -> None:
-    made = Session("a", [1, 2], 2, TextSpec(seed=0), 10, {9})
-    made.commit(tokens, TokenDetails(split("b") * len(tokens)))
-    assert (made.tokens[2:], made.finish_reason) == (committed, reason)
-    assert len(made.details.sources) == len(committed)
 
 
 def test_a_session_is_the_latest_of_a_bounded_number_of_callers() -> None:

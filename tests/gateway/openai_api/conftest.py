@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from gateway.openai_api.messages.fields import TABLE
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
+from specpair.engines.backend import Backend
 from specpair.http_service.app import App
 from specpair.http_service.connection import Connection
 from tests.verifier_server.conftest import LiveServer
@@ -66,9 +67,9 @@ def served(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def verifier(seconds_per_pass: float = 0.0, **given: Any) -> Iterator[LiveServer]:
-    backend = target(seconds_per_pass)
-    live = LiveServer(settings_of(max_body_bytes=65536, **given.pop("settings", {})), backend, **given)
+def serving(backend: Backend, *, draft: Backend | None = None, **given: Any) -> Iterator[LiveServer]:
+    """A verifier with this target and, it may be, a draft model. `given`: its settings."""
+    live = LiveServer(settings_of(**{"max_body_bytes": 65536} | given), backend, draft=draft)
     live.wait_until_ready()
     try:
         yield live
@@ -77,25 +78,41 @@ def verifier(seconds_per_pass: float = 0.0, **given: Any) -> Iterator[LiveServer
 
 
 @contextmanager
+def verifier(seconds_per_pass: float = 0.0, **given: Any) -> Iterator[LiveServer]:
+    with serving(target(seconds_per_pass), **given) as live:
+        yield live
+
+
+@contextmanager
+def drafting(
+    verifier: str,
+    *,
+    texts: int = 4,
+    queue: int = 16,
+    draft: DraftModel | None = DraftModel(Path("2"), "scripted"),
+    options: Options = Options(),
+    **how: Any,
+) -> Iterator[str]:
+    """The address of a drafter for the verifier at this address. `how`: its options as a service."""
+    pair = Pair(verifier, draft, texts=texts)
+    with served(create_app(pair, options, texts=texts, queue=queue, how=AppOptions(**how))) as url:
+        yield url
+
+
+@contextmanager
 def endpoints(kind: str, seconds_per_pass: float = 0.0) -> Iterator[tuple[str, str]]:
     """The address of a service, the verifier alone, with server-side drafting, or the drafter; and its verifier's.
 
     `seconds_per_pass`: of the target; draft tokens come too late for one that takes no time.
     """
-    draft = Script(seed=2, support=128, agreement=0.8)
-    if kind == "target":
-        with verifier(seconds_per_pass) as live:
+    fused: dict[str, Any] = {"draft_backend": "scripted", "draft_model": "1"} if kind == "fused" else {}
+    draft = ScriptedBackend(Script(seed=2, support=128, agreement=0.8), slots=4, context_length=512)
+    with verifier(seconds_per_pass, draft=draft if fused else None, **fused) as live:
+        if kind != "drafter":
             yield live.url, live.url
-    elif kind == "fused":
-        engine = ScriptedBackend(draft, slots=4, context_length=512)
-        settings = {"draft_backend": "scripted", "draft_model": "1"}
-        with verifier(seconds_per_pass, draft=engine, settings=settings) as live:
-            yield live.url, live.url
-    else:
-        with verifier(seconds_per_pass) as live:
-            pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
-            with served(create_app(pair, Options(), texts=4, queue=16)) as url:
-                yield url, live.url
+            return
+        with drafting(live.url) as url:
+            yield url, live.url
 
 
 @pytest.fixture(scope="module", params=["target", "fused", "drafter"])

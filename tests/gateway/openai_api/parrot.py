@@ -3,20 +3,15 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import openai
 from openai.types.chat import ChatCompletionMessage
 
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import AppOptions, create_app
 from gateway.openai_api.tools.styles import Style
 from specpair.engines.backend import Logits
-from tests.gateway.openai_api.conftest import served
-from tests.verifier_server.conftest import LiveServer
-from tests.verifier_server.conftest import settings as settings_of
+from tests.gateway.openai_api.conftest import drafting, serving
 
 # It writes calls as Hermes does. `think`: the prompt begins thoughts.
 TEMPLATE = (
@@ -78,20 +73,15 @@ def end_of(kind: str, verifier: str, style: Style | None = None, **how: Any) -> 
     if kind == "target":
         yield verifier
         return
-    pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
-    with served(create_app(pair, Options(), texts=4, queue=16, how=AppOptions(tool_style=style, **how))) as url:
+    with drafting(verifier, tool_style=style, **how) as url:
         yield url
 
 
 @contextmanager
 def parrot_alone(parrot: Parrot, **settings: Any) -> Iterator[str]:
     """The address of a verifier with this model."""
-    live = LiveServer(settings_of(**{"max_body_bytes": 65536} | settings), parrot)
-    live.wait_until_ready()
-    try:
+    with serving(parrot, **settings) as live:
         yield live.url
-    finally:
-        live.close()
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """A text as an answer, however it is divided: characters, stop strings, thoughts, content, calls and sent tokens."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +14,7 @@ from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.distribution import TokenLogprobs
+from tests.gateway.openai_api.tools.support import pieces
 
 
 def _characters(ids: list[int]) -> list[str]:
@@ -48,9 +47,9 @@ STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
 
 
 def _fed(text: str, stops: list[str], cuts: list[int]) -> tuple[str, bool]:
-    stopper, out, bounds = StopStrings(stops), "", [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for begin, end in pairwise(bounds):
-        out += stopper.feed(text[begin:end])
+    stopper, out = StopStrings(stops), ""
+    for piece in pieces(text, cuts):
+        out += stopper.feed(piece)
         if stopper.found is not None:
             return out, True
     return out + stopper.end(), False
@@ -87,8 +86,8 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 def divided(markers: Markers, text: str, cuts: list[int], *, begun: bool) -> tuple[str, str, int | None]:
     """The thoughts, what follows them, and how many characters the thoughts have with their markers."""
     reader, thoughts, answer = ThoughtReader(markers, begun=begun), "", ""
-    for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
-        parts = reader.feed(text[begin:end])
+    for piece in pieces(text, cuts):
+        parts = reader.feed(piece)
         thoughts, answer = thoughts + parts[0], answer + parts[1]
     parts = reader.finish()
     return thoughts + parts[0], answer + parts[1], reader.end
@@ -156,8 +155,8 @@ def test_calls_are_read_behind_the_thoughts_alone(cuts: list[int]) -> None:
     for apart in (True, False):
         answer = AnswerReader(AnswerForm(THINK, apart=apart, style=Style.HERMES, tools={"f": {}}))
         events = []
-        for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
-            events += answer.feed(text[begin:end])
+        for piece in pieces(text, cuts):
+            events += answer.feed(piece)
         events += answer.finish()
         thoughts = "".join(event.text for event in events if isinstance(event, Thought))
         content = "".join(event.text for event in events if isinstance(event, Content))

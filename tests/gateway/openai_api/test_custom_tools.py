@@ -10,20 +10,10 @@ import pytest
 
 from gateway.openai_api.tools.styles import Style
 from tests.gateway.openai_api.parrot import LOOK, TOOLS, client_of, parrots
-from tests.gateway.openai_api.tools.support import PATCH, TEXT
+from tests.gateway.openai_api.tools.support import CUSTOM, PATCH, TEXT, call_with, patch_call
 
-CUSTOM = {"type": "custom", "name": "patch", "description": "Changes files."}
 LARK = CUSTOM | {"format": {"type": "grammar", "syntax": "lark", "definition": PATCH}}
 REGEX = CUSTOM | {"format": {"type": "grammar", "syntax": "regex", "definition": r"^[0-9]{1,3} \"[a-c/]{1,3}\"$"}}
-
-
-def said(text: str) -> str:
-    """A call as the model writes it."""
-    return call_with(json.dumps({"input": text}, ensure_ascii=False))
-
-
-def call_with(arguments: str) -> str:
-    return f'<tool_call>\n{{"name": "patch", "arguments": {arguments}}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module", params=["target", "drafter"])
@@ -75,29 +65,13 @@ def chat(client: openai.OpenAI, text: str, *, stream: bool, **options: Any) -> t
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
 def test_a_call_has_a_text_in_place_of_arguments(client: openai.OpenAI, stream: bool, tool: Any, choice: str) -> None:
     named: Any = {"type": "custom", "name": "patch"} if choice == "named" else choice
-    response = respond(client, said(TEXT), stream=stream, tools=[tool], tool_choice=named)
+    response = respond(client, patch_call(TEXT), stream=stream, tools=[tool], tool_choice=named)
     (item,) = response.output
     assert (item.type, item.name, item.input, item.status) == ("custom_tool_call", "patch", TEXT, "completed")
     assert item.id.startswith("ctc_") and item.call_id and response.tools[0].type == "custom"
     named = {"type": "custom", "custom": {"name": "patch"}} if choice == "named" else choice
-    found = chat(client, said(TEXT), stream=stream, tools=[in_chat(tool)], tool_choice=named)
+    found = chat(client, patch_call(TEXT), stream=stream, tools=[in_chat(tool)], tool_choice=named)
     assert found == ([("patch", TEXT)], "tool_calls")
-
-
-def test_a_text_grows_by_events_in_order(client: openai.OpenAI) -> None:
-    given: Any = {"model": "", "input": said(TEXT), "tools": [CUSTOM], "stream": True}
-    events: list[Any] = [*client.responses.create(**given)]
-    for event in events:
-        type(event).model_validate(event.to_dict())
-    names = [event.type.removeprefix("response.") for event in events]
-    deltas = [event.delta for event in events if event.type.endswith("input.delta")]
-    assert names == [
-        *("created", "in_progress", "output_item.added"),
-        *["custom_tool_call_input.delta"] * len(deltas),
-        *("custom_tool_call_input.done", "output_item.done", "completed"),
-    ]
-    assert len(deltas) > 5 and "".join(deltas) == events[-3].input == TEXT
-    assert (events[2].item.name, events[2].item.input) == ("patch", "")
 
 
 # How each style writes a call with the text, and with the text in JSON.
@@ -128,17 +102,17 @@ def test_a_call_that_must_come_keeps_to_the_grammar_in_each_style(style: Style) 
 
 
 def test_a_free_call_keeps_to_the_grammar_where_the_style_has_a_marker(client: openai.OpenAI) -> None:
-    (item,) = respond(client, said("1 no quotes"), stream=False, tools=[REGEX], max_output_tokens=200).output[:1]
+    (item,) = respond(client, patch_call("1 no quotes"), stream=False, tools=[REGEX], max_output_tokens=200).output[:1]
     assert item.type == "custom_tool_call" and item.input.startswith('1 "')
     assert respond(client, "No call.", stream=False, tools=[REGEX]).output_text == "No call."
 
 
 def test_both_kinds_of_tools(client: openai.OpenAI) -> None:
     tools = [CUSTOM, {"type": "function", "name": "look", "parameters": TOOLS[0]["function"]["parameters"]}]
-    output = respond(client, f"{said('x')}\n{LOOK}", stream=True, tools=tools).output
+    output = respond(client, f"{patch_call('x')}\n{LOOK}", stream=True, tools=tools).output
     assert [item.type for item in output] == ["custom_tool_call", "function_call"]
     namespace = {"type": "namespace", "name": "git", "description": "Of files.", "tools": [CUSTOM]}
-    (item,) = respond(client, said("x").replace("patch", "git.patch"), stream=False, tools=[namespace]).output
+    (item,) = respond(client, patch_call("x").replace("patch", "git.patch"), stream=False, tools=[namespace]).output
     assert (item.name, item.namespace, item.input) == ("patch", "git", "x")
 
 
@@ -154,50 +128,3 @@ def test_both_kinds_of_tools(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_texts_that_a_model_writes(client: openai.OpenAI, arguments: str, text: str, stream: bool) -> None:
     assert chat(client, call_with(arguments), stream=stream, tools=[in_chat(CUSTOM)])[0] == [("patch", text)]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_conversation_with_texts_goes_on(client: openai.OpenAI, stream: bool) -> None:
-    first = respond(client, said(TEXT), stream=stream)
-    (call,) = first.output
-    answer = [
-        {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"},
-        {"role": "user", "content": "Ok."},
-    ]
-    kept = respond(client, answer, stream=stream, previous_response_id=first.id)
-    sent = respond(client, [{"role": "user", "content": said(TEXT)}, call.to_dict(), *answer], stream=stream)
-    asked = [{"type": "item_reference", "id": call.id}, *answer]
-    referred = respond(client, [{"role": "user", "content": said(TEXT)}, *asked], stream=stream)
-    earlier = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "patch", "input": TEXT}}],
-    }
-    messages = [
-        {"role": "user", "content": said(TEXT)},
-        earlier,
-        {"role": "tool", "tool_call_id": "1", "content": "done"},
-    ]
-    given: Any = {"messages": [*messages, {"role": "user", "content": "Ok."}], "tools": [in_chat(CUSTOM)], "model": ""}
-    chatted = client.chat.completions.create(**given)
-    assert kept.output_text == sent.output_text == referred.output_text == chatted.choices[0].message.content == "Ok."
-    counts = {each.usage.input_tokens for each in (kept, sent, referred)} | {
-        chatted.usage and chatted.usage.prompt_tokens
-    }
-    assert len(counts) == 1
-
-
-@pytest.mark.parametrize(
-    ("tool", "parameter"),
-    [
-        (CUSTOM | {"format": {"type": "grammar", "syntax": "lark"}}, "tools.0.format"),
-        (CUSTOM | {"format": {"type": "grammar", "syntax": "ebnf", "definition": "x"}}, "tools.0.format.syntax"),
-        (CUSTOM | {"parameters": {"type": "object"}}, "tools.0"),
-        (CUSTOM | {"format": {"type": "grammar", "syntax": "lark", "definition": "start: other"}}, "tools"),
-        (CUSTOM | {"format": {"type": "grammar", "syntax": "regex", "definition": "(a"}}, "tools"),
-    ],
-)
-def test_what_is_wrong_with_a_custom_tool_is_named(client: openai.OpenAI, tool: Any, parameter: str) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        respond(client, "x", stream=False, tools=[tool], tool_choice="required")
-    assert refused.value.param is not None and refused.value.param.startswith(parameter)

@@ -80,20 +80,6 @@ def test_a_chat_is_the_text_behind_the_rendered_template(client: openai.OpenAI) 
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
-def test_tool_messages_and_developers_reach_the_template(client: openai.OpenAI) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages: list[Any] = [
-        {"role": "developer", "content": "D"},
-        {"role": "user", "content": "U"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "content": "T", "tool_call_id": "1"},
-    ]
-    reply = client.chat.completions.create(model="", messages=messages, max_tokens=8, seed=3)
-    prompt = "<system>D</><user>U</><assistant></><tool>T</><assistant>"
-    expected = client.completions.create(model="", prompt=prompt, max_tokens=8, seed=3)
-    assert reply.choices[0].message.content == expected.choices[0].text
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_nothing_comes_after_a_stop_string(client: openai.OpenAI, stream: bool) -> None:
     whole = _text(client)
@@ -247,10 +233,7 @@ def test_the_client_s_own_types_come_back(client: openai.OpenAI) -> None:
     ("given", "pattern"),
     [
         ({"response_format": {"type": "json_object"}}, r"\{.*"),
-        (
-            {"response_format": {"type": "json_object", "schema": SCHEMA}},
-            r'\{"colour": "(rouge|noir)", "number": \d+\}',
-        ),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, BET),
         ({"json_schema": SCHEMA}, BET),
         ({"structured_outputs": {"json": SCHEMA}}, BET),
         ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, BET),
@@ -285,16 +268,14 @@ def test_each_of_several_texts_keeps_to_it(client: openai.OpenAI) -> None:
 
 LARGE = {"type": "integer", "multipleOf": 9999991}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": LARGE}}}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": LARGE}}
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"json_schema": LARGE}, "json_schema#.*/multipleOf: multipleOf comes to 9999991"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": LARGE}}},
-            "json_schema#.*/multipleOf: multipleOf comes to 9999991",
-        ),
+        ({"response_format": FORMAT}, "json_schema#.*/multipleOf: multipleOf comes to 9999991"),
         ({"tools": [TOOL], "tool_choice": "required"}, "multipleOf: multipleOf comes to 9999991"),
     ],
 )

@@ -24,6 +24,8 @@ Json = dict[str, Any]
 USER = {"role": "user", "content": "U"}
 TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+CALLS: Json = {"role": "assistant", "tool_calls": [CALL]}
+WRONG_CALL = CALL | {"function": {"name": "f", "x": 1}}
 
 
 def _kinds(base: type[Object]) -> Iterator[type[Object]]:
@@ -69,6 +71,9 @@ def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: 
     assert set(asked.__annotations__) - known == set()
 
 
+PART = {"type": "text", "text": "U"}
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -76,20 +81,14 @@ def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: 
         ("CodeCompanion", USER | {"id": 19, "opts": {"visible": False}}),
         ("CodeCompanion", USER | {"_meta": {"cycle": 1, "id": 7}, "context": {"id": "<buf>"}}),
         ("Copilot", USER | {"copilot_cache_control": {"type": "ephemeral"}}),
-        (
-            "prompt caching",
-            {"role": "user", "content": [{"type": "text", "text": "U", "cache_control": {"type": "e"}}]},
-        ),
-        (
-            "OpenAI, caching",
-            {"role": "user", "content": [{"type": "text", "text": "U", "prompt_cache_breakpoint": {}}]},
-        ),
-        ("LangChain", {"role": "user", "content": [{"type": "text", "text": "U", "id": "lc_1", "index": 0}]}),
+        ("prompt caching", USER | {"content": [PART | {"cache_control": {"type": "e"}}]}),
+        ("OpenAI, caching", USER | {"content": [PART | {"prompt_cache_breakpoint": {}}]}),
+        ("LangChain", USER | {"content": [PART | {"id": "lc_1", "index": 0}]}),
     ],
 )
 def test_what_is_about_the_request_is_taken_in_messages(program: str, message: Json) -> None:
     said = _said(**message)
-    assert said == {"role": "user", "content": "U"} or said["content"] == [{"type": "text", "text": "U"}]
+    assert said == USER or said["content"] == [PART]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +150,7 @@ def test_arguments_of_calls_stay_as_they_were_sent(arguments: Any) -> None:
         {"reasoning": {}, "documents": [], "guided_regex": "", "anything": ""},
         {"echo": False, "include_reasoning": True, "add_generation_prompt": True},
         {"mirostat": 0, "mirostat_tau": 5, "dry_multiplier": 0, "dry_base": 1.75, "repeat_penalty": 1.0},
-        {
-            "store": True,
-            "metadata": {"a": "b"},
-            "service_tier": "flex",
-            "safety_identifier": "u",
-            "verbosity": "medium",
-        },
+        {"store": True, "metadata": {"a": "b"}, "safety_identifier": "u", "verbosity": "medium"},
         {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "explicit"}, "parallel_tool_calls": True},
     ],
     ids=lambda asked: "-".join(asked),
@@ -203,15 +196,9 @@ def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
         ({"messages": [USER | {"prefix": True}]}, "messages.0.prefix"),
         ({"messages": [USER, {"role": "assistant", "content": "A", "refusal": "No."}]}, "messages.1.refusal"),
         ({"messages": [{"role": "user"}]}, "messages.0"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "language": "de"}]}]},
-            "messages.0.content.0.language",
-        ),
-        ({"messages": [{"role": "assistant", "tool_calls": [CALL | {"x": 1}]}]}, "messages.0.tool_calls.0.x"),
-        (
-            {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"name": "f", "x": 1}}]}]},
-            "messages.0.tool_calls.0.function.x",
-        ),
+        ({"messages": [USER | {"content": [PART | {"language": "de"}]}]}, "messages.0.content.0.language"),
+        ({"messages": [CALLS | {"tool_calls": [CALL | {"x": 1}]}]}, "messages.0.tool_calls.0.x"),
+        ({"messages": [CALLS | {"tool_calls": [WRONG_CALL]}]}, "messages.0.tool_calls.0.function.x"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -219,14 +206,6 @@ def test_what_would_change_the_text_is_refused_by_name(given: Json, param: str) 
     with pytest.raises(InvalidRequest) as refused:
         _chat(**given)
     assert refused.value.details["param"] == param and refused.value.message.startswith(f"{param}: ")
-
-
-def test_templates_get_all_that_they_ask_of_a_tool() -> None:
-    empty = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
-    given = {"name": "g", "description": "Does", "parameters": {"type": "object"}}
-    tools = [{"type": "function", "function": each} for each in ({"name": "f", "strict": True}, given)]
-    shown = _chat(tools=tools).template_variables(())["tools"]
-    assert shown == [{"type": "function", "function": each} for each in (empty, given)]
 
 
 OPTIONAL = ("response_format", "prediction", "logit_bias", "tools", "reasoning", "stream_options", "max_tokens")
@@ -316,21 +295,25 @@ def test_choices_of_tools_are_read_as_programs_send_them(choice: Any, callable_t
     assert [tool["function"]["name"] for tool in chat.template_variables(())["tools"]] == ["f", "g"]
 
 
+FUNCTION = {"name": "f", "description": "D", "parameters": {"type": "object"}}
+AS_INPUT = {"name": "f", "description": "D", "input_schema": {"type": "object"}}
+
+
 @pytest.mark.parametrize(
-    "tool",
+    ("tool", "shown"),
     [
-        {"type": "function", "name": "f", "description": "D", "parameters": {"type": "object"}, "strict": True},
-        {"name": "f", "description": "D", "input_schema": {"type": "object"}},
-        {"function": {"name": "f", "description": "D", "parameters": {"type": "object"}}},
-        {
-            "type": "function",
-            "strict": True,
-            "function": {"name": "f", "description": "D", "input_schema": {"type": "object"}},
-        },
+        (FUNCTION | {"type": "function", "strict": True}, FUNCTION),
+        (AS_INPUT, FUNCTION),
+        ({"function": FUNCTION}, FUNCTION),
+        ({"type": "function", "strict": True, "function": AS_INPUT}, FUNCTION),
+        (
+            {"type": "function", "function": {"name": "f", "strict": True}},
+            {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}},
+        ),
     ],
 )
-def test_tools_are_read_as_programs_send_them(tool: Json) -> None:
-    shown = {"name": "f", "description": "D", "parameters": {"type": "object"}}
+def test_tools_are_read_as_programs_send_them(tool: Json, shown: Json) -> None:
+    """Templates get all that they ask of a tool."""
     assert _chat(tools=[tool]).template_variables(())["tools"] == [{"type": "function", "function": shown}]
 
 

@@ -25,17 +25,10 @@ from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, Sp
 from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @given(st.integers(1, 3), st.integers(0, 3), st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30))
 def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: int, steps: list[int | None]) -> None:
     """A step enters a text (None), or has one of those that are there leave."""
-    places, there = TextQueue(lambda: count, lambda: queue, Clock()), list[QueuedText]()
+    places, there = TextQueue(lambda: count, lambda: queue, lambda: 0.0), list[QueuedText]()
     for step in steps:
         if step is None:
             if len(there) >= count + queue:
@@ -54,7 +47,7 @@ def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: in
 
 
 def test_clients_take_turns() -> None:
-    places = TextQueue(lambda: 1, lambda: 9, Clock())
+    places = TextQueue(lambda: 1, lambda: 9, lambda: 0.0)
     (running,) = places.enter(1, "many")
     waiting = [*places.enter(3, "many"), *places.enter(2, "few"), *places.enter()]
     began = [running]
@@ -65,10 +58,10 @@ def test_clients_take_turns() -> None:
 
 
 def test_the_wait_is_that_of_the_texts_ahead() -> None:
-    clock = Clock()
-    places = TextQueue(lambda: 2, lambda: 2, clock)
+    now = 0.0
+    places = TextQueue(lambda: 2, lambda: 2, lambda: now)
     (first,) = places.enter()
-    clock.now = 6.0
+    now = 6.0
     first.leave()
     for _ in range(4):
         places.enter()
@@ -171,19 +164,8 @@ def test_an_answer_without_a_text_has_an_empty_one_in_a_response_alone() -> None
     assert item["content"][0]["text"] == "" and item["status"] == "completed"
 
 
-PIECES = [
-    b"a",
-    b"\xc3",
-    b"\xa4",
-    b"\xe4\xbd",
-    b" \xf0\x9f",
-    b"a",
-    b"",
-    b"<|x|>",
-    "ä".encode(),
-    b"bytes:\\xc3",
-    b"\xff\n",
-]
+CUT = [b"\xc3", b"\xa4", b"\xe4\xbd", b" \xf0\x9f"]  # parts of characters
+PIECES = [b"a", *CUT, b"a", b"", b"<|x|>", "ä".encode(), b"bytes:\\xc3", b"\xff\n"]
 
 
 class _Vocabulary(Vocabulary):

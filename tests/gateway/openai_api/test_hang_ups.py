@@ -5,110 +5,145 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.text_queue import QueuedText, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
 from gateway.openai_api.writers import ChatWriter
+from gateway.router.messages import NodeSpec
+from specpair.engines.backend import Entry, Logits
 from specpair.http_service import connection
+from specpair.http_service.replies import hang_up
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from tests.gateway.openai_api.conftest import served, verifier
-from tests.verifier_server.conftest import LiveServer, settings
-from verifier_server.engine.engine import Engine
+from tests.gateway.openai_api.conftest import CHATML, drafting, serving
+from tests.gateway.router.stub_nodes import routing
+from tests.verifier_server.conftest import LiveServer
+from tests.waiting import until
 
-SLOW = Script(seed=2, support=128, seconds_per_pass=0.01)
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 BODY = {"prompt": "def f(", "max_tokens": 400, "seed": 1}
+LONG = "abcdefgh" * 40  # read in several passes
+MESSAGES = {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": [LONG, LONG[1:]], "max_tokens": 4},
+    "/v1/chat/completions": MESSAGES,
+    "/v1/responses": {"input": LONG, "max_output_tokens": 4},
+    "/v1/messages": MESSAGES,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "/generate": {"prompt": LONG, "max_tokens": 4},
+    "/prefill": {"prompt": LONG, "max_tokens": 4},
+}
+
+
+class Held(ScriptedBackend):
+    """A target whose passes wait while `free` is not set; each sets `entered` first."""
+
+    def __init__(self, seconds_per_pass: float = 0.0) -> None:
+        script = Script(seed=2, support=128, seconds_per_pass=seconds_per_pass)
+        super().__init__(script, slots=4, context_length=512, max_batch_tokens=128)
+        self.chat_template = CHATML
+        self.free, self.entered = threading.Event(), threading.Event()
+        self.free.set()
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.entered.set()
+        assert self.free.wait(20)
+        return super()._forward(batch)
 
 
 @contextmanager
-def slow(kind: str, **given: int) -> Iterator[tuple[str, LiveServer]]:
-    """The address of a service, and its verifier, with passes of 10 ms."""
-    backend = ScriptedBackend(SLOW, slots=4, context_length=512, max_batch_tokens=128)
-    live = LiveServer(settings(**({} if kind == "drafter" else given)), backend)
-    live.wait_until_ready()
-    try:
-        if kind == "verifier":
-            yield live.url, live
-            return
-        pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=2)
-        with served(create_app(pair, Options(), texts=2, queue=given.get("queue", 4))) as url:
-            yield url, live
-    finally:
-        live.close()
+def service(kind: str, target: Held, texts: int = 2, queue: int = 4) -> Iterator[tuple[str, LiveServer, str]]:
+    """The address of a service, its verifier, and the address of what queues texts. `texts`, `queue`: of a drafter."""
+    fused = {"draft_backend": "scripted", "draft_model": "1"} if kind == "fused" else {}
+    draft = ScriptedBackend(Script(seed=2, support=128), slots=4, context_length=512) if fused else None
+    with ExitStack() as stack:
+        live = stack.enter_context(serving(target, draft=draft, **fused))
+        url = queued = live.url
+        if kind in ("drafter", "router"):
+            url = queued = stack.enter_context(drafting(live.url, texts=texts, queue=queue))
+        if kind == "router":
+            url = str(stack.enter_context(routing(specs=[NodeSpec(url)])).http.base_url)
+        yield url, live, queued
 
 
-def _within(seconds: float, condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
+def leave(url: str, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
+    """Send a request, and hang up once `arrived` holds."""
+    content, address = json.dumps(body).encode(), httpx.URL(url)
+    with socket.create_connection((address.host, address.port or 80)) as connection:
+        connection.sendall(HEAD % (path.encode(), len(content)) + content)
+        until(arrived, "the text has not begun", 20.0)
+
+
+def overloaded(url: str) -> bool:
+    """Whether the one place of a service for texts is taken."""
+    return "overloaded" in httpx.get(f"{url}/health", trust_env=False).json()
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PROBES", (0.05, 0.05))  # instead of a second
-    with slow(kind) as (url, live):
-        with httpx.Client(trust_env=False, timeout=30) as http:
-            if stream:
-                with http.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}) as reply:
-                    next(reply.iter_lines())
-            else:
-                free, body = _held(live, monkeypatch), json.dumps(BODY).encode()
-                with socket.create_connection((httpx.URL(url).host, httpx.URL(url).port)) as left:
-                    left.sendall(HEAD % len(body) + body)
-                    assert _within(20.0, lambda: len(live.service.sessions) == 1), "the text has not begun"
-                free.set()
-        assert _within(20.0, lambda: len(live.service.sessions) == 0)
-        engine = live.service.loader.loaded().engine
-        assert isinstance(engine, Engine)
-        backend = engine.backend
-        assert isinstance(backend, ScriptedBackend)
-        before = backend.passes
+    target = Held(0.01)
+    with service(kind, target) as (url, live, _):
+        if stream:
+            with httpx.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}, trust_env=False) as reply:
+                next(reply.iter_lines())
+        else:
+            target.free.clear()
+            leave(url, "/v1/completions", BODY, lambda: len(live.service.sessions) == 1)
+            target.free.set()
+        until(lambda: len(live.service.sessions) == 0, "the text goes on", 20.0)
+        before = target.passes
         time.sleep(0.1)
-        assert backend.passes <= before + 1, "the text went on"
+        assert target.passes <= before + 1, "the text went on"
 
 
-def _held(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Holds the forward passes of a verifier until the event is set."""
-    engine, free = live.service.loader.loaded().engine, threading.Event()
-    assert isinstance(engine, Engine)
-    backend = engine.backend
-    assert isinstance(backend, ScriptedBackend)
-    extend = backend.extend
-
-    def held(*arguments: object) -> object:
-        free.wait(20.0)
-        return extend(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(backend, "extend", held)
-    return free
+@pytest.mark.parametrize("kind", ["target", "fused", "drafter", "router"])
+def test_a_client_that_leaves_costs_no_further_pass_and_no_place(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PROBES", (0.02, 0.02))
+    monkeypatch.setattr(hang_up, "PATIENCE", 0.02)
+    target = Held()
+    with service(kind, target, texts=1, queue=1) as (url, live, queued):
+        asked = [(path, body | {"stream": stream}) for path, body in BODIES.items() for stream in (True, False)]
+        if url == live.url:
+            asked += [("/generate", OWN["/generate"] | {"stream": True}), *OWN.items()]
+        for path, body in asked:
+            engine, passes = live.service.engine, target.passes
+            target.free.clear()
+            target.entered.clear()
+            leave(url, path, body, target.entered.is_set)
+            until(lambda: len(live.service.sessions) == 0, f"{path}: the verifier keeps the session")
+            until(lambda: not overloaded(queued), f"{path}: the place is taken")
+            target.free.set()
+            engine.check_integrity()  # between two passes
+            engine.check_integrity()
+            assert target.passes == passes + 1, f"{path} {body}: the reading of the prompt went on"
+        again = httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}, trust_env=False, timeout=20)
+        assert again.status_code == 200, again.text
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
-    with slow(kind) as (url, live):
-        free = _held(live, monkeypatch)
+    target = Held()
+    with service(kind, target) as (url, _, _):
+        target.free.clear()
         body = BODY | {"stream": True, "max_tokens": 20}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False) as reply:
             lines = reply.iter_lines()
             read = ": prompt 0/7" if kind == "verifier" else ":"
             assert [next(lines) for _ in range(4)] == [read, "", read, ""]
-            free.set()
+            target.free.set()
             data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert data[-1] == "[DONE]" and json.loads(data[-2])["choices"][0]["finish_reason"] == "length"
 
@@ -125,30 +160,31 @@ def test_a_silent_answer_has_events_that_it_goes_on(
 ) -> None:
     """Codex gives up after five minutes without one: it passes over comments."""
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
-    with verifier() as live:
-        free = _held(live, monkeypatch)
+    target = Held()
+    with serving(target) as live:
+        target.free.clear()
         with httpx.stream("POST", f"{live.url}/v1/{path}", json=body | {"stream": True}, trust_env=False) as reply:
             names: list[str] = []
             for line in reply.iter_lines():
                 names += [line.removeprefix("event: ")] if line.startswith("event: ") else []
                 if names.count(event) == 3:
-                    free.set()
+                    target.free.set()
         assert names.count(event) >= 3 and set(names[2 : names.index(event) + 2]) == {event} and names[-1] == last
 
 
-def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with slow("drafter", queue=1) as (url, live), ThreadPoolExecutor(8) as threads:
-        short, free, replies = BODY | {"max_tokens": 30}, _held(live, monkeypatch), list[httpx.Response]()
+def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated() -> None:
+    target = Held(0.01)
+    with service("drafter", target, queue=1) as (url, live, _), ThreadPoolExecutor(8) as threads:
+        target.free.clear()
+        short, replies = BODY | {"max_tokens": 30}, list[httpx.Response]()
 
         def ask(_: int) -> httpx.Response:
             replies.append(httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60))
             return replies[-1]
 
         asking = [threads.submit(ask, number) for number in range(8)]
-        assert _within(20.0, lambda: len(replies) == 5), "two texts are generated, and one waits"
-        free.set()
+        until(lambda: len(replies) == 5, "two texts are generated, and one waits", 20.0)
+        target.free.set()
         assert all(each.result().status_code in (200, 503) for each in asking)
         done = [reply for reply in replies if reply.status_code == 200]
         refused = replies[:5]
@@ -157,25 +193,25 @@ def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated
         for reply in refused:
             assert int(reply.headers["Retry-After"]) >= 1 and reply.json()["error"]["code"] == "overloaded"
         assert ask(0).status_code == 200, "the places are free again"
-        assert _within(5.0, lambda: len(live.service.sessions) == 0)
+        until(lambda: len(live.service.sessions) == 0, "a session is left")
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 def test_nothing_is_left_of_a_hundred_clients_that_hang_up_at_once(kind: str) -> None:
     body = json.dumps(BODY | {"stream": True, "n": 2}).encode()
-    with slow(kind, **({"queue": 300} if kind == "drafter" else {})) as (url, live):
+    with service(kind, Held(0.01), queue=300) as (url, live, _):
         threads = threading.active_count()
         address = httpx.URL(url)
         for number in range(100):
             with socket.create_connection((address.host, address.port), timeout=20) as connection:
-                connection.sendall(HEAD % len(body) + body)
+                connection.sendall(HEAD % (b"/v1/completions", len(body)) + body)
                 if number % 3 == 0:
                     assert connection.recv(12).startswith(b"HTTP/1.1 ")
-        assert _within(20.0, lambda: len(live.service.sessions) == 0)
+        until(lambda: len(live.service.sessions) == 0, "a session is left", 20.0)
         short = BODY | {"max_tokens": 4}
         texts = [httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60).json() for _ in "ab"]
         assert texts[0]["choices"] == texts[1]["choices"]
-        assert _within(20.0, lambda: threading.active_count() <= threads + 12), "threads are left"
+        until(lambda: threading.active_count() <= threads + 12, "threads are left", 20.0)
 
 
 class _Text:
@@ -214,7 +250,7 @@ async def _never() -> generation.TextGeneration:
 
 def _chat_events(events: Events, text: QueuedText) -> AsyncIterator[bytes]:
     text.open(events)
-    vocabulary = ScriptedBackend(SLOW).vocabulary
+    vocabulary = Held().vocabulary
     request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
     texts = generation.TextGeneration(generation.GenerationSpec("a model", vocabulary, [], 1), [text], 0.0)
     return generation.events(texts, _never, ChatWriter(texts, request))

@@ -1,5 +1,6 @@
 """Histories as clients send them: what of them stands in the prompt, by chats, Responses and Messages."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,9 @@ def result(text: str = "rain", id: str = "c1", **more: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": text} | more
 
 
+CALLS = [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]
+
+
 @pytest.mark.parametrize("template", [TEMPLATE, DEMANDS_NAMES])
 def test_the_answer_of_a_tool_has_the_name_of_its_call_in_each_api(template: str) -> None:
     use = {"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1}}
@@ -129,23 +133,14 @@ def test_the_answer_of_a_tool_has_the_name_of_its_call_in_each_api(template: str
     ],
 )
 def test_names_of_answers(served: Served, answers: list[Any], shown: str) -> None:
-    calls = call("{}") | {"tool_calls": [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]}
-    assert served.chat(USER, calls, *answers).endswith(shown)
+    assert served.chat(USER, call("{}") | {"tool_calls": CALLS}, *answers).endswith(shown)
 
 
 def test_a_later_call_with_the_same_id_names_its_answer(served: Served) -> None:
-    prompt = served.chat(USER, call("{}"), result("1"), call("{}", name="walk"), result("2"))
+    developer = {"role": "developer", "content": "D"}
+    prompt = served.chat(developer, USER, call("{}"), result("1"), call("{}", name="walk"), result("2"))
+    assert prompt.startswith("<system>D</><user>Hi</>")
     assert prompt.endswith("<tool look>1</><assistant><call walk>{}</><tool walk>2</>")
-
-
-def test_an_answer_of_a_tool_is_named_by_a_call_in_the_previous_response() -> None:
-    tool = {"type": "function", "name": "look"}
-    with listening() as served:
-        served.listener.says = b'{"name": "look", "arguments": {}}'
-        first = served.post("/v1/responses", input="Hi", tools=[tool]).json()
-        served.listener.says = b""
-        given = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "rain"}
-        assert served.responses(given, previous_response_id=first["id"], tools=[tool]).endswith("<tool look>rain</>")
 
 
 @pytest.mark.parametrize("id", ["call_hUZgQQ3VKVh4", "a", "toolu_01", "nine char"])
@@ -194,6 +189,7 @@ def test_arguments_that_are_no_object_stay_as_far_as_the_template_shows_them(tem
 
 
 LOOKED = "<user>Hi</><assistant><call {}>{}</><tool {}>{}</>"
+MCP = {"type": "mcp_call", "id": "m1", "server_label": "s", "name": "look", "arguments": "{}"}
 LOGS = [{"type": "logs", "logs": "1"}, {"type": "logs", "logs": "2"}]
 # Items of Responses, and the call and the answer that the model sees.
 ITEMS_SHOWN: list[tuple[list[Any], tuple[str, str, str]]] = [
@@ -211,32 +207,8 @@ ITEMS_SHOWN: list[tuple[list[Any], tuple[str, str, str]]] = [
         ],
         ("git.patch", '{"input": ""}', "ok"),
     ),
-    (
-        [
-            {
-                "type": "mcp_call",
-                "id": "m1",
-                "server_label": "s",
-                "name": "look",
-                "arguments": '{"a": 1}',
-                "output": "12",
-            }
-        ],
-        ("look", '{"a": 1}', "12"),
-    ),
-    (
-        [
-            {
-                "type": "mcp_call",
-                "id": "m1",
-                "name": "look",
-                "arguments": "{}",
-                "output": None,
-                "error": {"message": "x"},
-            }
-        ],
-        ("look", "{}", '{"message": "x"}'),
-    ),
+    ([MCP | {"arguments": '{"a": 1}', "output": "12"}], ("look", '{"a": 1}', "12")),
+    ([MCP | {"output": None, "error": {"message": "x"}}], ("look", "{}", '{"message": "x"}')),
     (
         [{"type": "code_interpreter_call", "id": "m1", "code": "1+1", "container_id": "c", "outputs": LOGS}],
         ("code_interpreter", '{"code": "1+1"}', "1\n2"),
@@ -287,16 +259,19 @@ EMPTY_ITEMS: list[Any] = [
     {"type": "mcp_approval_request", "id": "m1", "name": "x", "arguments": "{}", "server_label": "s"},
     {"type": "mcp_approval_response", "approval_request_id": "m1", "approve": True},
     {"type": "image_generation_call", "id": "m1", "status": "failed", "result": None},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
 ]
 
 
 @pytest.mark.parametrize("item", EMPTY_ITEMS, ids=lambda item: str(item["type"]))
 def test_items_that_hold_nothing_for_the_model_are_left_out(served: Served, item: Any) -> None:
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
-    assert served.responses(USER, item, said, USER) == "<user>Hi</><assistant>A</><user>Hi</>"
-    assert served.ignored == f"input.{item['type']}"
+    parts = {"role": "user", "content": [{"type": "input_text", "text": each} for each in "Hi"]}
+    assert served.responses(parts, item, said, USER) == "<user>Hi</><assistant>A</><user>Hi</>"
+    assert served.ignored == (None if item["type"] == "reasoning" else f"input.{item['type']}")
 
 
+ANSWER = {"type": "tool_result", "tool_use_id": "c"}
 IMAGE = {"type": "base64", "media_type": "image/png", "data": "iVBO"}
 
 
@@ -318,19 +293,31 @@ def test_what_the_model_cannot_read_is_refused_by_name(served: Served, item: Any
     assert parameter in reply.json()["error"]["message"]
 
 
+def test_the_model_sees_the_text_of_a_custom_tool_in_a_chat(served: Served) -> None:
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "patch", "input": "x"}}
+    prompt = served.chat(USER, {"role": "assistant", "content": None, "tool_calls": [custom]}, result("ok"))
+    assert prompt == LOOKED.format("patch", '{"input": "x"}', "patch", "ok")
+
+
 def test_references_stand_for_items_of_kept_responses(served: Served) -> None:
-    tool = {"type": "function", "name": "look"}
-    served.listener.says = b'<think>Hm</think>I look.\n<tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    kept = served.post("/v1/responses", input="Hi", tools=[tool]).json()
+    tools = [{"type": "function", "name": "look"}, {"type": "custom", "name": "patch"}]
+    calls = [{"name": "look", "arguments": {}}, {"name": "patch", "arguments": {"input": "x"}}]
+    written = "".join(f"\n<tool_call>{json.dumps(each)}</tool_call>" for each in calls)
+    served.listener.says = f"<think>Hm</think>I look.{written}".encode()
+    kept = served.post("/v1/responses", input="Hi", tools=tools).json()
     served.listener.says = b""
-    assert [item["type"] for item in kept["output"]] == ["reasoning", "message", "function_call"]
-    *_, last = kept["output"]
-    answer = {"type": "function_call_output", "call_id": last["call_id"], "output": "rain"}
+    assert [item["type"] for item in kept["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
+    *_, looked, patched = kept["output"]
+    answers = [
+        {"type": "function_call_output", "call_id": looked["call_id"], "output": "rain"},
+        {"type": "custom_tool_call_output", "call_id": patched["call_id"], "output": "done"},
+    ]
     references = [{"type": "item_reference", "id": item["id"]} for item in kept["output"]]
-    sent = served.responses(USER, *kept["output"], answer, tools=[tool])
-    assert served.responses(USER, *references, answer, tools=[tool]) == sent
-    assert served.responses(USER, *({"id": item["id"]} for item in kept["output"]), answer, tools=[tool]) == sent
-    assert served.responses(answer, previous_response_id=kept["id"], tools=[tool]) == sent
+    sent = served.responses(USER, *kept["output"], *answers, tools=tools)
+    assert sent.endswith('<call patch>{"input": "x"}</><tool look>rain</><tool patch>done</>')
+    assert served.responses(USER, *references, *answers, tools=tools) == sent
+    assert served.responses(USER, *({"id": item["id"]} for item in kept["output"]), *answers, tools=tools) == sent
+    assert served.responses(*answers, previous_response_id=kept["id"], tools=tools) == sent
 
 
 @pytest.mark.parametrize("id", ["msg_1", "fc_" + "0" * 34])
@@ -341,6 +328,11 @@ def test_a_reference_to_nothing_is_an_error_that_names_it(served: Served, id: st
 
 
 USE = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+TWELVE = {"type": "text", "text": "12"}
+RESULT = {"type": "search_result", "source": "u", "title": "t"}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": ""}
+LOOK = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+LOOKS = "<assistant>A<call look>{}</>"
 FOUND = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "x", "page_age": None}
 
 
@@ -360,17 +352,13 @@ FOUND = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_conte
         (
             [
                 {"type": "mcp_tool_use", "id": "s1", "name": "look", "server_name": "x", "input": {}},
-                {
-                    "type": "mcp_tool_result",
-                    "tool_use_id": "s1",
-                    "is_error": False,
-                    "content": [{"type": "text", "text": "12"}],
-                },
+                {"type": "mcp_tool_result", "tool_use_id": "s1", "is_error": False, "content": [TWELVE]},
             ],
             "<assistant><call look>{}</><tool look>12</>",
         ),
         ([USE], '<assistant><call web_search>{"query": "q"}</>'),
         ([{"type": "redacted_thinking", "data": "x"}], "<assistant></>"),
+        ([THOUGHT, {"type": "text", "text": "A", "cache_control": {"type": "ephemeral"}}, LOOK], LOOKS),
     ],
 )
 def test_the_model_sees_what_anthropics_tools_found(served: Served, blocks: list[Any], shown: str) -> None:
@@ -385,48 +373,30 @@ def test_the_model_sees_what_anthropics_tools_found(served: Served, blocks: list
         ({"content": "It failed", "is_error": True}, "It failed"),
         ({"is_error": True}, "error"),
         ({"content": []}, ""),
-        (
-            {
-                "content": [
-                    {
-                        "type": "search_result",
-                        "source": "u",
-                        "title": "t",
-                        "content": [{"type": "text", "text": "x"}],
-                        "citations": {"enabled": True},
-                    }
-                ]
-            },
-            "t\nu\nx",
-        ),
+        ({"content": [RESULT | {"citations": {"enabled": True}, "content": [TWELVE]}]}, "t\nu\n12"),
         ({"content": [{"type": "document", "source": {"type": "text", "data": "x"}, "title": "t"}]}, "t\nx"),
     ],
 )
 def test_contents_of_a_tools_answer(served: Served, answer: Any, shown: str) -> None:
-    use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
-    block = {"type": "tool_result", "tool_use_id": "c1"} | answer
-    prompt = served.messages(USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [block]})
-    assert prompt == LOOKED.format("look", "{}", "look", shown)
+    blocks = [{"type": "tool_result", "tool_use_id": "c1"} | answer, TWELVE, TWELVE]
+    prompt = served.messages(USER, {"role": "assistant", "content": [LOOK]}, {"role": "user", "content": blocks})
+    assert prompt == LOOKED.format("look", "{}", "look", shown) + "<user>12\n12</>"
 
 
 @pytest.mark.parametrize(
-    ("block", "parameter"),
+    ("block", "where"),
     [
-        ({"type": "image", "source": IMAGE}, "messages.0.content.0"),
-        ({"type": "document", "source": IMAGE}, "messages.0.content.0.source.type"),
-        ({"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image"}]}, "messages.0.content.0.content.0"),
-        (
-            {"type": "web_fetch_tool_result", "tool_use_id": "c", "content": {"content": {"source": IMAGE}}},
-            "messages.0.content.0.content",
-        ),
+        ({"type": "image", "source": IMAGE}, ""),
+        ({"type": "document", "source": IMAGE}, ".source.type"),
+        (ANSWER | {"content": [{"type": "image"}]}, ".content.0"),
+        (ANSWER | {"type": "web_fetch_tool_result", "content": {"content": {"source": IMAGE}}}, ".content"),
     ],
 )
-def test_images_in_messages_are_refused_by_name(served: Served, block: Any, parameter: str) -> None:
+def test_images_in_messages_are_refused_by_name(served: Served, block: Any, where: str) -> None:
     reply = served.post("/v1/messages", max_tokens=1, messages=[{"role": "user", "content": [block]}])
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, parameter), reply.text
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"messages.0.content.0{where}"), reply.text
 
 
-CALLS = [*call("{}")["tool_calls"], *call("{}", "c2", "walk")["tool_calls"]]
 ONE_CALL = (  # as gpt-oss's
     "{% for m in messages %}{% if m.tool_calls %}"
     "{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"

@@ -54,7 +54,7 @@ def statuses(http: httpx.Client, path: str) -> list[int]:
 
 
 def test_with_a_key_every_name_is_served() -> None:
-    with verifier(settings={"api_key": "k"}) as live:
+    with verifier(api_key="k") as live:
         assert statuses(live.http, "/health") == [200, 200, 200]
         assert statuses(live.http, "/sessions") == [401, 401, 401]
 
@@ -132,16 +132,18 @@ def test_what_cannot_be_kept_to_is_a_typed_error(url: str, given: Any, param: st
     assert len(reply["error"]["message"]) < 500
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+TOOLS: dict[str, Any] = {
+    "/v1/chat/completions": [_tool({})],
+    "/v1/messages": [{"name": "f", "input_schema": {}}],
+    "/v1/responses": [{"type": "function", "name": "f"}],
+}
+
+
+@pytest.mark.parametrize("path", TOOLS)
 def test_half_of_a_surrogate_pair_in_arguments_is_replaced(url: str, path: str) -> None:
     """Where a model writes it, and where a program sends it back."""
-    tools: list[Any] = [_tool({})]
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": CALL}]}
-    if path == "/v1/messages":
-        tools = [{"name": "f", "input_schema": {}}]
-    elif path == "/v1/responses":
-        tools, said = [{"type": "function", "name": "f"}], {"input": CALL}
-    status, reply = _replied(url, path, tools=tools, **said)
+    said = {"input": CALL} if path == "/v1/responses" else {"messages": [{"role": "user", "content": CALL}]}
+    status, reply = _replied(url, path, tools=TOOLS[path], **said)
     assert status == 200
     json.dumps(reply, ensure_ascii=False).encode()  # there is none in it
     history: Any = [
@@ -152,16 +154,9 @@ def test_half_of_a_surrogate_pair_in_arguments_is_replaced(url: str, path: str) 
     assert _replied(url, messages=[*history], tools=[_tool({})])[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "given"),
-    [
-        ("/v1/chat/completions", {"tools": [_tool({})]}),
-        ("/v1/messages", {"tools": [{"name": "f", "input_schema": {}}]}),
-        ("/v1/responses", {"tools": [{"type": "function", "name": "f"}]}),
-    ],
-)
-def test_a_template_that_ignores_tools(path: str, given: Any) -> None:
+@pytest.mark.parametrize("path", TOOLS)
+def test_a_template_that_ignores_tools(path: str) -> None:
     ignores = "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}<assistant>"
     with parrot_alone(Parrot(ignores)) as url:
-        status, reply = _replied(url, path, **given)
+        status, reply = _replied(url, path, tools=TOOLS[path])
         assert (status, reply["error"]["param"]) == (400, "tools") and "does not show any" in reply["error"]["message"]

@@ -2,19 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import BEGIN, ByteVocabulary
-from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
 from gateway.openai_api.prompts import infill_ids, infill_tokens
 from specpair.engines.vocabulary import Kind, Vocabulary
-from tests.gateway.openai_api.conftest import served, target
-from tests.verifier_server.conftest import LiveServer, settings
+from tests.gateway.openai_api.conftest import drafting, serving, target
+from tests.verifier_server.conftest import LiveServer
 
 BEFORE, BEHIND = "def f(x):", "return y"
 QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
@@ -87,12 +84,8 @@ def filling() -> Iterator[LiveServer]:
     """A verifier whose target has the tokens."""
     backend = target()
     backend.vocabulary = Infilling(QWEN)
-    live = LiveServer(settings(max_body_bytes=65536), backend)
-    live.wait_until_ready()
-    try:
+    with serving(backend) as live:
         yield live
-    finally:
-        live.close()
 
 
 @pytest.fixture(scope="module", params=["verifier", "drafter"])
@@ -100,8 +93,7 @@ def url(request: pytest.FixtureRequest, filling: LiveServer) -> Iterator[str]:
     if request.param == "verifier":
         yield filling.url
     else:
-        pair = Pair(filling.url, DraftModel(Path("2"), "scripted"), texts=4)
-        with served(create_app(pair, Options(), texts=4, queue=16)) as url:
+        with drafting(filling.url) as url:
             yield url
 
 

@@ -74,20 +74,6 @@ def test_a_grammar_leaves_no_room_for_thoughts(client: openai.OpenAI) -> None:
     assert told(client, "3", stream=False, extra_body=BEGUN | {"regex": "[0-9]"}) == ("", "3", 0)
 
 
-def test_earlier_thoughts_are_the_template_s_to_show() -> None:
-    template = TEMPLATE.replace(
-        "{{ message.content or '' }}", "{{ message.reasoning_content }}{{ message.content or '' }}"
-    )
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "cd"}]
-    counts = []
-    for shown in (template, TEMPLATE):
-        with parrots("target", shown) as url, client_of(url) as client:
-            body: Any = {"model": "", "messages": [*messages, {"role": "user", "content": "x"}]}
-            usage = client.chat.completions.create(**body).usage
-            counts.append(usage.prompt_tokens if usage else 0)
-    assert counts[0] - counts[1] == len("cd")
-
-
 class Thinker(Parrot):
     """A parrot with the end of thoughts as a token."""
 

@@ -14,6 +14,7 @@ from gateway.openai_api.responses import endpoints as store
 from gateway.openai_api.responses.endpoints import KeptResponse, ResponseStore
 from gateway.openai_api.responses.replies import EVENTS, OutputReasoning, ResponseObject
 from tests.gateway.openai_api.parrot import LOOK, client_of, parrots
+from tests.gateway.openai_api.tools.support import CUSTOM, TEXT, patch_call
 
 OPTIONS: dict[str, Any] = {"model": "", "max_output_tokens": 12, "extra_body": {"seed": 3}}
 ORDER = [*EVENTS]
@@ -56,23 +57,6 @@ def test_a_response_is_the_answer_of_the_chat(client: openai.OpenAI, stream: boo
     usage = response.usage
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (prompt, 12, prompt + 12)
     assert response.output[0].status == "incomplete" and response.output[0].role == "assistant"
-
-
-def test_items_of_earlier_answers_come_back_as_messages(client: openai.OpenAI) -> None:
-    items: list[Any] = [
-        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
-        {
-            "type": "message",
-            "id": "msg_1",
-            "status": "completed",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "A", "annotations": []}],
-        },
-        {"type": "message", "role": "user", "content": "c"},
-    ]
-    chat = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "c"}]
-    assert client.responses.create(input=items, **OPTIONS).output_text == _of_chat(client, chat)
 
 
 def test_a_conversation_goes_on_from_a_response_without_its_instructions(client: openai.OpenAI) -> None:
@@ -135,30 +119,6 @@ def test_logprobs(client: openai.OpenAI, given: Any, likeliest: int) -> None:
     assert {len(each.top_logprobs) for each in part.logprobs} == {likeliest}
 
 
-@pytest.mark.parametrize(
-    ("given", "parameter"),
-    [
-        ({"input": []}, "input"),
-        ({"input": [{"type": "program"}]}, "input.0"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
-        ({"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"max_tokens": 4, "max_output_tokens": 16}, "max_tokens"),
-        ({"background": True}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"temperature": -1}, "temperature"),
-        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
-        ({"text": {"format": {"type": "json_schema", "schema": {"type": "nope"}}}}, "text.format.schema"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-    ],
-)
-def test_what_is_wrong_is_named(url: str, given: dict[str, Any], parameter: str) -> None:
-    reply = httpx.post(f"{url}/v1/responses", json={"input": "Hi"} | given, trust_env=False)
-    error = reply.json()["error"]
-    assert (reply.status_code, error["param"]) == (400, parameter) and parameter in error["message"]
-
-
 def _tool(name: str, **properties: str) -> dict[str, Any]:
     schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
     return {"type": "function", "name": name, "parameters": schema | {"required": [*properties]}, "strict": False}
@@ -182,20 +142,30 @@ def _response(parrot: openai.OpenAI, said: Any, *, stream: bool, **options: Any)
         return streamed.get_final_response()
 
 
-def test_a_call_grows_by_events_in_order(parrot: openai.OpenAI) -> None:
-    events: list[Any] = [*parrot.responses.create(model="", input=LOOK, tools=TOOLS, stream=True)]
+@pytest.mark.parametrize(
+    ("said", "tool", "kind", "member", "name", "given"),
+    [
+        (LOOK, TOOLS[0], "function_call_arguments", "arguments", "look", '{"town": "Köln"}'),
+        (patch_call(TEXT), CUSTOM, "custom_tool_call_input", "input", "patch", TEXT),
+    ],
+)
+def test_a_call_grows_by_events_in_order(
+    parrot: openai.OpenAI, said: str, tool: Any, kind: str, member: str, name: str, given: str
+) -> None:
+    events: list[Any] = [*parrot.responses.create(model="", input=said, tools=[tool], stream=True)]
     assert [event.sequence_number for event in events] == [*range(len(events))]
     for event in events:
         type(event).model_validate(event.to_dict())
     names = [event.type.removeprefix("response.") for event in events]
-    deltas = [event for event in events if event.type.endswith("arguments.delta")]
+    deltas = [event.delta for event in events if event.type.endswith(f"{kind}.delta")]
     assert names == [
         *("created", "in_progress", "output_item.added"),
-        *["function_call_arguments.delta"] * len(deltas),
-        *("function_call_arguments.done", "output_item.done", "completed"),
+        *[f"{kind}.delta"] * len(deltas),
+        *(f"{kind}.done", "output_item.done", "completed"),
     ]
-    assert len(deltas) > 5 and json.loads("".join(event.delta for event in deltas)) == {"town": "Köln"}
-    assert events[2].item.name == "look" and events[2].item.arguments == "" and events[-3].name == "look"
+    assert len(deltas) > 5 and "".join(deltas) == getattr(events[-3], member) == given
+    assert (events[2].item.name, getattr(events[2].item, member)) == (name, "")
+    assert kind == "custom_tool_call_input" or events[-3].name == name
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -241,19 +211,49 @@ def test_the_model_sees_what_a_namespace_is_for(parrot: openai.OpenAI) -> None:
     assert _response(parrot, LOOK, stream=False, tools=[NAMESPACE]).usage.input_tokens == expected
 
 
+def _with(tool: Any) -> Any:
+    """The namespace with a further tool."""
+    return NAMESPACE | {"tools": [*NAMESPACE["tools"], tool]}
+
+
+GRAMMAR = {"type": "grammar", "syntax": "lark"}
+BROKEN = [{"definition": "start: other"}, {"syntax": "regex", "definition": "(a"}]
+WRONG_SCHEMA: Any = {"type": "json_schema", "name": "x", "schema": {"not": {}}}
+
+
 @pytest.mark.parametrize(
-    ("tool", "parameter"),
+    ("given", "parameter"),
     [
-        ({"type": "web_search", "name": "x"}, "tools.0.tools.2.type"),
-        (_tool("look"), "tools"),
-        (_tool("no name"), "tools.0.tools.2.name"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "program"}]}, "input.0"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_tokens": 4, "max_output_tokens": 16}, "max_tokens"),
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"temperature": -1}, "temperature"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "nope"}}}}, "text.format.schema"),
+        ({"text": {"format": WRONG_SCHEMA}, "tools": TOOLS}, "text.format.schema"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name"),
+        ({"tools": [*TOOLS, TOOLS[0] | {"description": "Another"}]}, "tools"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
+        ({"tools": [_with({"type": "web_search", "name": "x"})]}, "tools.0.tools.2.type"),
+        ({"tools": [_with(_tool("look"))]}, "tools"),
+        ({"tools": [_with(_tool("no name"))]}, "tools.0.tools.2.name"),
+        ({"tools": [CUSTOM | {"format": GRAMMAR}]}, "tools.0.format"),
+        ({"tools": [CUSTOM | {"format": GRAMMAR | {"syntax": "ebnf", "definition": "x"}}]}, "tools.0.format.syntax"),
+        ({"tools": [CUSTOM | {"parameters": {"type": "object"}}]}, "tools.0"),
+        *(({"tools": [CUSTOM | {"format": GRAMMAR | each}], "tool_choice": "required"}, "tools") for each in BROKEN),
     ],
 )
-def test_what_is_wrong_in_a_namespace_is_named(parrot: openai.OpenAI, tool: Any, parameter: str) -> None:
-    namespace = NAMESPACE | {"tools": [*NAMESPACE["tools"], tool]}
-    with pytest.raises(openai.BadRequestError) as caught:
-        _response(parrot, "Hi", stream=False, tools=[namespace])
-    assert caught.value.param == parameter
+def test_what_is_wrong_is_named(parrot: openai.OpenAI, given: dict[str, Any], parameter: str) -> None:
+    reply = httpx.post(f"{parrot.base_url}responses", json={"input": "Hi"} | given, trust_env=False)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, parameter) and parameter in error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -269,30 +269,6 @@ def test_a_limit_cuts_a_call(parrot: openai.OpenAI, stream: bool) -> None:
         assert cut.endswith(f'"arguments": {item.arguments}') and item.name == "look"
     else:
         assert response.output_text == cut
-
-
-@pytest.mark.parametrize(
-    ("given", "parameter"),
-    [
-        ({"tools": [*TOOLS, TOOLS[0] | {"description": "Another"}]}, "tools"),
-        ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name"),
-        ({"tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
-        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}, "text.format.schema"),
-    ],
-)
-def test_what_is_wrong_with_a_tool_is_named(parrot: openai.OpenAI, given: Any, parameter: str) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        _response(parrot, "x", stream=False, **given)
-    assert refused.value.param == parameter
-
-
-class Clock:
-    """Seconds that pass as told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def _kept(id: str, characters: int = 1) -> KeptResponse:
@@ -311,25 +287,25 @@ def _found(kept: ResponseStore, client: Hashable, id: str) -> bool:
 
 
 def test_a_response_is_its_clients_alone() -> None:
-    kept, id = ResponseStore(Clock()), f"resp_{1:0>32}"
+    kept, id = ResponseStore(lambda: 0.0), f"resp_{1:0>32}"
     kept.keep("a", _kept("1"))
     assert _found(kept, "a", "1") and not _found(kept, "b", "1")
     assert not kept.delete("b", id) and kept.delete("a", id) and not kept.delete("a", id)
 
 
 def test_it_is_forgotten_after_its_time() -> None:
-    clock = Clock()
-    kept = ResponseStore(clock)
+    now = 0.0
+    kept = ResponseStore(lambda: now)
     kept.keep("a", _kept("1"))
     for _ in range(2):
-        clock.now += store.SECONDS
+        now += store.SECONDS
         assert _found(kept, "a", "1"), "it was used"
-    clock.now += store.SECONDS + 1.0
+    now += store.SECONDS + 1.0
     assert not _found(kept, "a", "1")
 
 
 def test_the_least_recently_used_of_a_client_make_room() -> None:
-    kept = ResponseStore(Clock())
+    kept = ResponseStore(lambda: 0.0)
     kept.keep("b", _kept("b"))
     for at in range(store.MOST + 1):
         kept.keep("a", _kept(str(at)))
@@ -342,7 +318,7 @@ def test_the_least_recently_used_of_a_client_make_room() -> None:
 
 
 def test_all_clients_share_a_bound() -> None:
-    kept = ResponseStore(Clock())
+    kept = ResponseStore(lambda: 0.0)
     size = store.MOST_CHARACTERS - 1000
     clients = range(store.MOST_OF_ALL // size + 1)
     message = _kept("", size).messages

@@ -4,16 +4,14 @@ import json
 import logging
 import queue
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client import Mode, Options
 from specpair.http_service.observability.logs import JsonFormatter
-from tests.gateway.openai_api.conftest import endpoints, served, verifier
+from tests.gateway.openai_api.conftest import drafting, endpoints, verifier
 
 Json = dict[str, Any]
 PROMPT = "def main(x):"
@@ -89,19 +87,14 @@ def url(kind: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def lockstep() -> Iterator[str]:
     """A drafter that drafts nothing while a draft is judged."""
-    with verifier(PASS) as live:
-        pair = Pair(live.url, DraftModel(Path("2"), "scripted"))
-        with served(create_app(pair, Options(lockstep=True), texts=1, queue=2)) as url:
-            yield url
+    with verifier(PASS) as live, drafting(live.url, options=Options(lockstep=True), texts=1, queue=2) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def undrafted() -> Iterator[str]:
     """A service that drafts nothing unless a request says so, and has no draft model."""
-    with (
-        verifier() as live,
-        served(create_app(Pair(live.url, None, texts=2), Options(mode=Mode.TARGET), texts=2, queue=2)) as url,
-    ):
+    with verifier() as live, drafting(live.url, draft=None, options=Options(mode=Mode.TARGET)) as url:
         yield url
 
 

@@ -14,17 +14,21 @@ CHAT = {"messages": [{"role": "user", "content": "why?"}], "max_tokens": 24, "se
 TEXT = {"prompt": "def main(x):", "max_tokens": 24, "seed": 3, "temperature": 0.8}
 
 
-def _whole(url: str, path: str, body: Json) -> Json:
+def _replies(url: str, path: str, body: Json) -> list[Json]:
+    """The reply, or the chunks of a stream."""
     reply = httpx.post(f"{url}/v1/{path}", json=body, trust_env=False, timeout=60)
     assert reply.status_code == 200, reply.text
-    choice: Json = reply.json()["choices"][0]
+    if not body.get("stream"):
+        return [reply.json()]
+    lines = [line.removeprefix("data: ") for line in reply.text.split("\n") if line.startswith("data: ")]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def _whole(url: str, path: str, body: Json) -> Json:
+    (reply,) = _replies(url, path, body)
+    choice: Json = reply["choices"][0]
     return choice
-
-
-def _streamed(url: str, path: str, body: Json) -> list[Json]:
-    reply = httpx.post(f"{url}/v1/{path}", json=body | {"stream": True}, trust_env=False, timeout=60)
-    lines = [line[6:] for line in reply.text.splitlines() if line.startswith("data: {")]
-    return [choice for line in lines for choice in json.loads(line)["choices"]]
 
 
 @pytest.mark.parametrize(("path", "body"), [("completions", TEXT), ("chat/completions", CHAT)], ids=["text", "chat"])
@@ -37,8 +41,8 @@ def test_the_tokens_make_up_the_text_and_have_sources(url: str, path: str, body:
     assert all(token.keys() == {"id", "text", "source", "draft_source"} for token in told)
     drafted = {token["draft_source"] for token in told if token["source"] not in ("accepted", "recovered")}
     assert drafted <= {None}, "no draft token was judged there"
-    chunks = _streamed(url, path, body | {"token_details": "sources"})
-    again = [token for chunk in chunks for token in chunk["token_details"]]
+    chunks = _replies(url, path, body | {"token_details": "sources", "stream": True})
+    again = [token for chunk in chunks for choice in chunk["choices"] for token in choice["token_details"]]
     assert [token["id"] for token in again] == [token["id"] for token in told]
     assert "".join(token["text"] for token in again) == text
 
@@ -81,17 +85,6 @@ AIPERF = [
     ("chat/completions", MESSAGES | MODEL | EACH | {"max_completion_tokens": LENGTH, "ignore_eos": True}),
     ("chat/completions", MESSAGES | MODEL | {"stream": False, "max_completion_tokens": LENGTH}),
 ]
-
-
-def _replies(url: str, path: str, body: Json) -> list[Json]:
-    """The reply, or the chunks of a stream."""
-    reply = httpx.post(f"{url}/v1/{path}", json=body, trust_env=False, timeout=60)
-    assert reply.status_code == 200, reply.text
-    if not body.get("stream"):
-        return [reply.json()]
-    lines = [line.removeprefix("data: ") for line in reply.text.split("\n") if line.startswith("data: ")]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(line) for line in lines]
 
 
 def _acceptance(replies: list[Json]) -> Json:

@@ -250,20 +250,15 @@ def test_parameters_that_are_no_schema(style: Style) -> None:
             assert refused.value.param in ("tools", "tools.0.function.parameters")
 
 
-UNFORCED = {"type": "object", "properties": {"a": {"items": {"type": "integer", "not": {"const": 1}}}}}
+SCHEMA = {"type": "object", "properties": {"a": {"items": {"type": "integer", "not": {"const": 1}}}}}
 
 
 @pytest.mark.parametrize(
     ("path", "tool", "forced", "name"),
     [
-        (
-            "/v1/chat/completions",
-            {"function": {"name": "f", "parameters": UNFORCED}},
-            "required",
-            "function.parameters",
-        ),
-        ("/v1/responses", {"name": "f", "parameters": UNFORCED}, "required", "parameters"),
-        ("/v1/messages", {"name": "f", "input_schema": UNFORCED}, {"type": "any"}, "input_schema"),
+        ("/v1/chat/completions", {"function": {"name": "f", "parameters": SCHEMA}}, "required", "function.parameters"),
+        ("/v1/responses", {"name": "f", "parameters": SCHEMA}, "required", "parameters"),
+        ("/v1/messages", {"name": "f", "input_schema": SCHEMA}, {"type": "any"}, "input_schema"),
     ],
 )
 def test_a_keyword_of_a_tool_that_cannot_be_kept_to_is_named(path: str, tool: Any, forced: Any, name: str) -> None:

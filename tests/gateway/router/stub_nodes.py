@@ -140,14 +140,7 @@ class StubNode:
                 if answer is not None:
                     self.reply(*answer)
 
-            def do_POST(self) -> None:
-                self.do_GET()
-
-            def do_DELETE(self) -> None:
-                self.do_GET()
-
-            def do_HEAD(self) -> None:
-                self.do_GET()
+            do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
 
             def reply(self, status: int, body: Any, **headers: str) -> None:
                 content = json.dumps(body).encode()

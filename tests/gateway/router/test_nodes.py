@@ -15,7 +15,7 @@ from drafter_client import Pair
 from drafter_client.http.outages import Outage
 from gateway.router.messages import NodeSpec
 from gateway.router.nodes import Fleet, TokenPace
-from gateway.router.requests import RoutedRequest, prefixes, routed, routing_fields
+from gateway.router.requests import prefixes, routed, routing_fields
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.http.fake_transports import model_info
@@ -343,17 +343,6 @@ def test_a_path_names_a_model_with_or_without_slashes(path: str, model: str, res
     assert what.path == unquote(rest).rstrip("/")
 
 
-def test_what_a_request_asks_for() -> None:
-    def of(path: str, session: str = "") -> RoutedRequest:
-        return routed(path.encode(), session, MODELS.__contains__)
-
-    assert of("/verify/", "s") == RoutedRequest("/verify", b"/verify/", None, "s", openai=False)
-    assert of("/sessions/abc/stream").session == "abc"
-    assert of("/v1/completions").begins and of("/prefill").begins and not of("/verify", "s").begins
-    assert routing_fields(b'{"model": 5, "session_id": "x"}').session_id == "x"
-    assert routing_fields(b"no json").model is None and routing_fields(b"[]").model is None
-
-
 def test_prefixes_of_prompts() -> None:
     def of(**body: Any) -> tuple[str, ...]:
         return prefixes(json.dumps(body).encode())
@@ -365,6 +354,8 @@ def test_prefixes_of_prompts() -> None:
     assert second[-2:] == first, "the longest stands first"
     assert not {*first} & {*of(messages=[{"role": "system", "content": "s" * 99 + "t" * 600}])}
     assert of(prompt="short") == () == prefixes(b"no json") == prefixes(b"[]")
+    assert routing_fields(b"no json").model is None and routing_fields(b"[]").model is None
+    assert routing_fields(b'{"model": 5, "session_id": "x"}').session_id == "x"
 
 
 def test_a_prompt_that_begins_alike_goes_to_the_same_node() -> None:

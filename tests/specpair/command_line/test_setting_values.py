@@ -85,21 +85,16 @@ SAID: list[tuple[list[str], bool]] = [
     (["--no-{}", "no"], True),
     (["--no-{}", "--{}"], True),
 ]
-EACH = pytest.mark.parametrize(("flags", "said"), SAID, ids=[" ".join(flags) for flags, _ in SAID])
 
 
 def _of(flags: list[str], name: str) -> list[str]:
     return [each.format(name) for each in flags]
 
 
-@EACH
-def test_the_verifier_takes_each_form(flags: list[str], said: bool) -> None:
+@pytest.mark.parametrize(("flags", "said"), SAID, ids=[" ".join(flags) for flags, _ in SAID])
+def test_all_programs_take_each_form(flags: list[str], said: bool) -> None:
     settings, _ = from_flags([*_of(flags, "mmap"), *_of(flags, "access-log"), "--backend", "scripted"], {})
     assert (settings.mmap, settings.access_log) == (said, said)
-
-
-@EACH
-def test_the_drafter_takes_each_form(flags: list[str], said: bool) -> None:
     options = drafter_options([*_of(flags, "lookup"), *_of(flags, "json"), *_of(flags, "stream"), "--prompt", "x"])
     assert (options.lookup, options.json, options.stream) == (said, said, said)
     assert serve_options(_of(flags, "access-log")).access_log is said

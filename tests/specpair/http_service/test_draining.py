@@ -5,10 +5,7 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any
 
-import pytest
-
 from specpair.http_service.shutdown import Draining
-from specpair.protocol.errors import ShuttingDown
 
 
 class Texts:
@@ -28,32 +25,6 @@ def run(scene: Callable[[Texts, asyncio.Event], Coroutine[Any, Any, None]]) -> N
             await scene(Texts(), asyncio.Event())
 
     asyncio.run(within())
-
-
-def test_new_texts_are_refused_from_the_beginning_on() -> None:
-    async def scene(texts: Texts, ended: asyncio.Event) -> None:
-        draining = Draining(1000.0, texts)
-        draining.check_new_text()
-        draining.begin(ended.set)
-        with pytest.raises(ShuttingDown, match="takes no new texts"):
-            draining.check_new_text()
-        draining.cancel()
-
-    run(scene)
-
-
-def test_it_ends_with_the_last_text() -> None:
-    async def scene(texts: Texts, ended: asyncio.Event) -> None:
-        draining = Draining(1000.0, texts)
-        draining.begin(ended.set)
-        draining.changed()
-        await asyncio.sleep(0)
-        assert not ended.is_set() and texts.asked == 2
-        texts.seconds = 0.0
-        draining.changed()
-        assert ended.is_set()
-
-    run(scene)
 
 
 def test_it_ends_when_a_client_was_silent_long_enough() -> None:

@@ -1,11 +1,10 @@
 """Drafts as values: what of a draft goes beyond a text, what was accepted, what contains what; chains and trees."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.draft import NO_DRAFT, Draft, depths, leaves, rest_of_chain
+from specpair.speculation.draft import NO_DRAFT, Draft, depths, leaves
 from specpair.speculation.draft import paths as rows_of_paths
 from tests.specpair.speculation.trees import paths, trees
 
@@ -21,25 +20,6 @@ def test_of_a_chain_the_rest_behind_the_text_is_fresh(ids: list[int], committed:
     accepted = draft.accepted(committed)
     assert ids[:accepted] == committed[:accepted]
     assert accepted == min(len(ids), len(committed)) or ids[accepted] != committed[accepted]
-
-
-@pytest.mark.parametrize(
-    ("ids", "committed", "rest"),
-    [
-        ([7, 8], [], [7, 8]),
-        ([], [], []),  # one plain step
-        ([4, 5, 6], [4, 5], [6]),
-        ([4, 5], [4, 5], []),  # all committed by now: asks for one more
-        ([4], [4, 5], None),  # contained: one more token is committed already
-        ([], [4, 5], None),
-        ([4, 9, 6], [4, 5], None),  # rejected
-        ([9], [5], None),
-    ],
-)
-def test_the_text_answers_a_chain_or_leaves_a_rest(
-    ids: list[int], committed: list[int], rest: list[int] | None
-) -> None:
-    assert rest_of_chain(ids, committed) == rest
 
 
 @given(trees())

@@ -20,7 +20,6 @@ from verifier_server.settings import Settings
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 60)
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")

@@ -56,11 +56,11 @@ def live() -> Iterator[LiveServer]:
     live.close()
 
 
-def finish(live: LiveServer, session_id: str, position: int, prompt_len: int = len(PROMPT)) -> list[int]:
+def finish(live: LiveServer, session_id: str, position: int) -> list[int]:
     """The rest of a text, verified in requests of which some have right draft tokens."""
     tokens: list[int] = []
     while True:
-        at = position - prompt_len
+        at = position - len(PROMPT)
         drafts = [*TEXT[at : at + position % 4], 0]
         reply = live.post("/verify", {"session_id": session_id, "position": position, "draft_tokens": drafts})
         tokens += reply["tokens"]

@@ -87,7 +87,6 @@ def test_implicit_sessions_need_loopback_or_a_key(address: str, key: str | None,
 
 
 PROMPT_IDS = [256, 1, 2]
-TEXT = plain(SCRIPT, PROMPT_IDS, 200)
 PREFILL = {"session_id": "s", "prompt_ids": PROMPT_IDS, "self_continue": True}
 
 

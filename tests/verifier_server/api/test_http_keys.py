@@ -1,7 +1,9 @@
 """Keys over HTTP: their limits on every way in, what is counted for them, and requests of web pages."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,11 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.http_service.keys import key_file
 from specpair.http_service.keys.gate import UsageCounts
-from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.key_file import KeyLimits
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import bearer
+from tests.verifier_server.support import bearer, keys_in
 
 PROMPT = [256, 1, 2]
 TEXT = [*PROMPT, *plain(SCRIPT, PROMPT, 60)]
@@ -36,9 +37,7 @@ class Keyed:
     """A verifier with keys, each of which is its own name."""
 
     def __init__(self, serve: Serve, path: Path, **limits: KeyLimits) -> None:
-        for name, each in limits.items():
-            key_file.add(path, StoredKey(name, digest_of(name), each, admin=name == "boss"))
-        self.live: LiveServer = serve(ScriptedBackend(SCRIPT, slots=8), keys_file=path)
+        self.live: LiveServer = serve(ScriptedBackend(SCRIPT, slots=8), keys_file=keys_in(path, **limits))
 
     def post(self, path: str, body: Any, name: str, **headers: str) -> httpx.Response:
         return self.live.http.post(path, json=body, headers=bearer(name) | headers)
@@ -110,9 +109,8 @@ def test_tokens_of_self_continuation_are_counted(serve: Serve, keys: Path) -> No
 
 
 def test_server_side_drafting_counts_its_drafts(serve: Serve, keys: Path) -> None:
-    key_file.add(keys, StoredKey("k", digest_of("k")))
     draft = ScriptedBackend(Script(seed=2, agreement=0.7), slots=2)
-    live = serve(ScriptedBackend(SCRIPT, slots=2), draft=draft, keys_file=keys)
+    live = serve(ScriptedBackend(SCRIPT, slots=2), draft=draft, keys_file=keys_in(keys, "k"))
     body = {"prompt_ids": PROMPT, "max_tokens": 30, "mode": "fused"}
     for stream in (False, True):
         before = live.http.get("/usage", headers=bearer("k")).json()["keys"][0]
@@ -124,20 +122,33 @@ def test_server_side_drafting_counts_its_drafts(serve: Serve, keys: Path) -> Non
         assert grown == [1, 3, 30, speculation["drafted"], speculation["accepted"]]
 
 
-def test_requests_in_flight_are_limited(serve: Serve, keys: Path) -> None:
-    for name, most in (("one", 1), ("free", None)):
-        key_file.add(keys, StoredKey(name, digest_of(name), KeyLimits(requests=most)))
-    live = serve(ScriptedBackend(Script(seed=2, seconds_per_pass=0.01), slots=4, context_length=4096), keys_file=keys)
+SHORT = {"prompt_ids": PROMPT, "max_tokens": 1}
+
+
+def slow(serve: Serve, keys: Path, **limits: KeyLimits) -> LiveServer:
+    """A verifier with keys whose passes take a hundredth of a second."""
+    backend = ScriptedBackend(Script(seed=2, seconds_per_pass=0.01), slots=4, context_length=4096)
+    return serve(backend, keys_file=keys_in(keys, **limits))
+
+
+@contextmanager
+def writing(live: LiveServer, name: str) -> Iterator[None]:
+    """A long text of this key is written within the block."""
     long = {"prompt_ids": PROMPT, "max_tokens": 2000, "stream": True}
-    short = {"prompt_ids": PROMPT, "max_tokens": 1}
-
-    def status(name: str) -> int:
-        return live.http.post("/generate", json=short, headers=bearer(name)).status_code
-
-    with live.http.stream("POST", "/generate", json=long, headers=bearer("one")) as stream:
+    with live.http.stream("POST", "/generate", json=long, headers=bearer(name)) as stream:
         lines = stream.iter_lines()  # kept: it would close the stream at its end
         next(lines)
-        assert limited(live.http.post("/generate", json=short, headers=bearer("one"))) >= 0.05
+        yield
+
+
+def test_requests_in_flight_are_limited(serve: Serve, keys: Path) -> None:
+    live = slow(serve, keys, one=KeyLimits(requests=1), free=KeyLimits())
+
+    def status(name: str) -> int:
+        return live.http.post("/generate", json=SHORT, headers=bearer(name)).status_code
+
+    with writing(live, "one"):
+        assert limited(live.http.post("/generate", json=SHORT, headers=bearer("one"))) >= 0.05
         assert limited(live.http.post("/v1/completions", json={"prompt": "x"}, headers=bearer("one")), openai=True)
         assert status("free") == 200
         assert live.http.get("/model", headers=bearer("one")).status_code == 200, "this one makes no text"
@@ -146,21 +157,13 @@ def test_requests_in_flight_are_limited(serve: Serve, keys: Path) -> None:
 
 
 def test_sessions_of_a_key_are_limited(serve: Serve, keys: Path) -> None:
-    for name, most in (("one", 1), ("two", 2)):
-        key_file.add(keys, StoredKey(name, digest_of(name), KeyLimits(sessions=most)))
-    live = serve(ScriptedBackend(Script(seed=2, seconds_per_pass=0.01), slots=4, context_length=4096), keys_file=keys)
-    long = {"prompt_ids": PROMPT, "max_tokens": 2000, "stream": True}
-    short = {"prompt_ids": PROMPT, "max_tokens": 1}
-    with live.http.stream("POST", "/generate", json=long, headers=bearer("one")) as stream:
-        lines = stream.iter_lines()  # kept: it would close the stream at its end
-        next(lines)
-        refused = live.http.post("/generate", json=short, headers=bearer("one"))
+    live = slow(serve, keys, one=KeyLimits(sessions=1), two=KeyLimits(sessions=2))
+    with writing(live, "one"):
+        refused = live.http.post("/generate", json=SHORT, headers=bearer("one"))
         assert limited(refused) >= 1 and "your key may have 1" in refused.json()["error"]["message"]
         limited(live.http.post("/v1/completions", json={"prompt": PROMPT}, headers=bearer("one")), openai=True)
-    with live.http.stream("POST", "/generate", json=long, headers=bearer("two")) as stream:
-        lines = stream.iter_lines()  # kept: it would close the stream at its end
-        next(lines)
-        assert live.http.post("/generate", json=short, headers=bearer("two")).status_code == 200
+    with writing(live, "two"):
+        assert live.http.post("/generate", json=SHORT, headers=bearer("two")).status_code == 200
 
 
 PAGE = {"Origin": "https://app.example"}

@@ -3,8 +3,6 @@
 import json
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,19 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.http_service.connection import ConnectionLimits
-from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import StoredKey, digest_of
 from specpair.http_service.listening import configured
 from tests.specpair.http_service.serving import limited, serving
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import REQUESTS
+from tests.verifier_server.support import bearer, keys_in
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
-NEAR = {"X-Forwarded-For": "10.9.8.7"}
-BODY: dict[str, Any] = {"session_id": "s", "prompt_ids": [256, 1, 2]}
-ALL = [*REQUESTS, ("GET", "/sessions", None), ("DELETE", "/sessions/s", None), ("GET", "/sessions/s/stream", None)]
+# uvicorn takes this as the client's address, since the connection comes from loopback
+OTHER = {"X-Forwarded-For": "10.9.8.7"}
+IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, IDS, 3)
+BODY: dict[str, Any] = {"session_id": "s", "prompt_ids": IDS}
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -58,15 +56,13 @@ def test_session_list_has_no_ids_without_a_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", BODY)
     facts = {"prompt_len": 3, "total_tokens": 4, "finish_reason": None, "resident": True, "prompt_read": 3}
-    for headers in ({}, NEAR):
+    for headers in ({}, OTHER):
         assert live.http.get("/sessions", headers=headers).json() == {"sessions": [facts]}
 
 
 def test_session_of_another_key_is_unknown_to_every_endpoint(serve: Serve, tmp_path: Path) -> None:
-    for name in ("mine", "theirs"):
-        key_file.add(tmp_path / "keys.toml", StoredKey(name, digest_of(name)))
-    live = serve(ScriptedBackend(SCRIPT), keys_file=tmp_path / "keys.toml")
-    mine, theirs = ({"Authorization": f"Bearer {key}"} for key in ("mine", "theirs"))
+    live = serve(ScriptedBackend(SCRIPT), keys_file=keys_in(tmp_path / "keys.toml", "mine", "theirs"))
+    mine, theirs = bearer("mine"), bearer("theirs")
     opened = live.post("/prefill", BODY, headers=mine)
     nowhere = {"session_id": "nowhere", "draft_tokens": []}
     request = {"session_id": "s", "position": 4, "draft_tokens": []}
@@ -98,13 +94,6 @@ def test_session_of_another_key_is_unknown_to_every_endpoint(serve: Serve, tmp_p
     assert (listed["session_id"], listed["total_tokens"]) == ("s", 4)
     assert live.post("/prefill", BODY, headers=mine) | {"timing": 0} == opened | {"timing": 0}
     assert live.post("/verify", request, headers=mine)["total_tokens"] == 5
-
-
-OTHER = {
-    "X-Forwarded-For": "10.9.8.7"
-}  # uvicorn takes this as the client's address, since the connection comes from loopback
-IDS = [256, 1, 2]
-TEXT = plain(SCRIPT, IDS, 3)
 
 
 def prefill(number: int) -> bytes:
@@ -186,17 +175,11 @@ def test_incomplete_body_times_out(serve: Serve, sent: bytes, length: bytes) -> 
     assert live.http.get("/health").status_code == 200
 
 
-@contextmanager
-def heads_within(seconds: float) -> Iterator[tuple[str, int]]:
-    """A verifier that closes connections without a complete head in time. Yields its address."""
-    app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
-    with serving(configured(app, limited(ConnectionLimits(head_seconds=seconds)))) as address:
-        yield address
-
-
 @pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_incomplete_head_times_out(sent: bytes) -> None:
-    with heads_within(0.25) as address, socket.create_connection(address) as connection:
+    app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
+    config = configured(app, limited(ConnectionLimits(head_seconds=0.25)))
+    with serving(config) as address, socket.create_connection(address) as connection:
         connection.sendall(sent)
         head, _, body = all_received(connection).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 Request Timeout")

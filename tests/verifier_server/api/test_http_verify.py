@@ -61,15 +61,6 @@ def test_other_strategies_refuse_draft_probs(server: LiveServer, opened: Any, st
     assert f"the strategy {strategy} makes no use of them" in message
 
 
-@pytest.mark.parametrize("path", ["/prefill", "/generate"])
-def test_threshold_goes_with_the_strategy_threshold_only(server: LiveServer, path: str) -> None:
-    for body in ({"strategy": "threshold"}, {"threshold": 0.5}, {"strategy": "greedy", "threshold": 0.5}):
-        status, code, message, _ = refused(server, path, {"prompt": "x", **body})
-        assert (status, code) == (422, "invalid_request")
-        assert "threshold" in message
-    assert refused(server, path, {"prompt": "x", "strategy": "threshold", "threshold": 1.0})[3] == "threshold"
-
-
 TEXT = plain(SCRIPT, PROMPT_IDS, 40)
 WRONG, OTHER = [each for each in range(256) if each not in TEXT][:2]
 TREE = {"draft_tokens": [WRONG, TEXT[1], WRONG, TEXT[2], OTHER], "draft_parents": [1, 2, 1, 2, 3]}
@@ -84,11 +75,14 @@ def opened_trees(live: LiveServer, **options: Any) -> str:
 
 def test_a_tree_is_judged_and_the_reply_says_which_path_was_accepted(server: LiveServer) -> None:
     assert server.http.get("/model").json()["trees"] is True
-    body = {"session_id": opened_trees(server), "position": 4, **TREE}
+    body = {"session_id": opened_trees(server, explain=True, logprobs=1), "position": 4, **TREE}
     reply = server.post("/verify", body)
     assert (reply["tokens"], reply["preds"]) == (TEXT[1:4], TEXT[1:4])
     assert (reply["accepted_prefix_len"], reply["accepted_path"], reply["judged"]) == (2, PATH, 5)
     assert reply["sources"] == "aabxxx"
+    assert [each["token"] for each in reply["logprobs"]] == TEXT[1:4]
+    verdicts = [(each["token"], each["draft"], each["verdict"]) for each in reply["decisions"]]
+    assert verdicts == [(TEXT[1], TEXT[1], "accepted"), (TEXT[2], TEXT[2], "accepted"), (TEXT[3], None, "own")]
     again = server.post("/verify", body)
     assert (again["tokens"], again["accepted_path"], again["judged"]) == (TEXT[1:4], PATH, 0)
     longer = {
@@ -207,22 +201,3 @@ def test_item_with_an_error_does_not_affect_the_others(serve: Serve) -> None:
     assert results[4]["error"]["total_tokens"] == 3, "details are included"
     assert live.post("/verify", right("b"))["tokens"] == TEXTS["b"][1:4], "its session is unchanged"
     live.service.engine.check_integrity()
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({}, "items"),
-        ({"items": []}, "items"),
-        ({"items": [right("a")] * 257}, "items"),
-        ({"items": {}}, "items"),
-        ({"items": [right("a")], "more": 1}, "more"),
-        ([], None),
-    ],
-    ids=["nothing", "empty", "too many", "no list", "more", "no object"],
-)
-def test_malformed_batch_is_refused(server: LiveServer, body: Any, param: str | None) -> None:
-    response = server.http.post("/verify/batch", json=body)
-    assert response.status_code == 422
-    assert response.json()["error"]["code"] == "invalid_request"
-    assert response.json()["error"].get("param") == param

@@ -12,10 +12,9 @@ from pydantic import BaseModel
 
 from backends.scripted import ScriptedBackend
 from specpair.http_service.keys import access, key_file
-from specpair.http_service.keys.key_file import StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import bearer, read_events
+from tests.verifier_server.support import bearer, keys_in, read_events
 from verifier_server.api.operations import LIVE
 
 PROMPT = [256, 1, 2]
@@ -108,9 +107,7 @@ def test_a_session_and_its_passes_are_told_from_beginning_to_end(serve: Serve) -
 def test_a_key_sees_what_is_its_own_and_an_admins_key_all(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = tmp_path / "keys.toml"
-    for name in ("alice", "bob", "boss"):
-        key_file.add(keys, StoredKey(name, digest_of(name), admin=name == "boss"))
+    keys = keys_in(tmp_path / "keys.toml", "alice", "bob", "boss")
     live = serve(ScriptedBackend(SCRIPT, slots=4), keys_file=keys)
     assert live.http.get("/events").status_code == 401
     for name in ("alice", "bob"):

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.cost import LinearCost
@@ -103,10 +102,6 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
         world.run(world.now + 3.0)
         judged.append([answer.judged for answer in seen[:30]])
     assert judged[0] == judged[1]
-
-
-drafts = st.lists(st.lists(st.floats(0.0, 1.0), max_size=3), min_size=1, max_size=3)
-times = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(sorted)
 
 
 @pytest.mark.parametrize(("chances", "judged"), [([0.9, 0.2], [3, 0]), ([0.2], [3]), ([None, 0.2], [3, 0])])

@@ -1,15 +1,13 @@
-"""The rules for one session: retries, end tokens, limits, and how many draft tokens each pass judged."""
+"""The rules for one session: positions, stale drafts, end tokens, limits, and what a pass reads and takes."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from backends.scripted import END, Script
-from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
+from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, TooManyDrafts
 from tests.verifier_server.engine.bench import Bench, plain
-from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)
@@ -33,67 +31,12 @@ def wrong(at: int) -> int:
     return (TEXT[at] + 1) % 256
 
 
-@pytest.mark.parametrize(
-    ("drafts", "tokens", "accepted"),
-    [
-        ([*TEXT[1:4], (TEXT[4] + 1) % 256, TEXT[5]], TEXT[1:5], 3),  # a recovered token follows
-        (TEXT[1:6], TEXT[1:7], 5),  # a bonus token follows
-        ([], TEXT[1:2], 0),  # a step of plain decoding
-        ([TEXT[1], END, 3], TEXT[1:3], 1),  # a drafted end token can be rejected
-    ],
-    ids=["rejected", "accepted", "empty", "end"],
-)
-def test_a_token_follows_those_accepted(
-    bench: Bench, session: Session, drafts: list[int], tokens: list[int], accepted: int
-) -> None:
-    answer = bench.verify(session, 5, drafts)
-    assert (answer.position, answer.tokens, answer.accepted, answer.judged) == (5, tokens, accepted, len(drafts))
-    assert (answer.total_tokens, answer.finish_reason) == (5 + len(tokens), None)
-
-
 def test_a_round_feeds_only_the_pending_token_and_the_drafts(bench: Bench, session: Session) -> None:
     fed = bench.backend.fed
     bench.verify(session, 5, [TEXT[1], wrong(2), 0, 0])
     assert bench.backend.fed - fed == 5
     bench.verify(session, 7, [TEXT[3]])
     assert bench.backend.fed - fed == 7, "rejected drafts are rolled back, accepted ones are not fed again"
-
-
-def test_a_retry_is_answered_from_the_committed_tokens(bench: Bench, session: Session) -> None:
-    drafts = [TEXT[1], TEXT[2], wrong(3)]
-    first = bench.verify(session, 5, drafts)
-    passes = bench.backend.passes
-    again = bench.verify(session, 5, drafts)
-    assert bench.backend.passes == passes
-    assert (again.tokens, again.accepted, again.total_tokens) == (first.tokens, first.accepted, first.total_tokens)
-    assert (again.judged, again.forward) == (0, 0)
-
-
-def test_waiting_duplicates_run_once(bench: Bench, session: Session) -> None:
-    drafts = [*TEXT[1:4], wrong(4)]
-    passes = bench.backend.passes
-    asked = [bench.ask(session, 5, drafts) for _ in range(3)]
-    bench.run(*asked)
-    assert bench.backend.passes == passes + 1
-    assert [each.answer.tokens for each in asked] == [TEXT[1:5]] * 3
-    assert [each.answer.judged for each in asked] == [4, 0, 0]
-
-
-def test_requests_of_one_session_are_answered_in_order_of_arrival(bench: Bench, session: Session) -> None:
-    order: list[int] = []
-    sent = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
-    asked = [bench.ask(session, 5, drafts) for drafts in sent]
-
-    def note(number: int, result: Answer | SpecPairError) -> None:
-        order.append(number)
-        asked[number].results.append(result)
-
-    for number, each in enumerate(asked):
-        each.request.done = partial(note, number)
-    bench.run(*asked)
-    assert order == [0, 1, 2]
-    assert [each.answer.tokens for each in asked] == [TEXT[1:2], TEXT[1:5], TEXT[1:5]]
-    assert [each.answer.judged for each in asked] == [1, 2, 0], "each position is judged once"
 
 
 def test_overlapping_stale_and_contained_drafts(bench: Bench, session: Session) -> None:

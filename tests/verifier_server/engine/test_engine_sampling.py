@@ -6,49 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Rows, TopLogitsSpec
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.distribution import TokenLogprobs, probabilities, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
-from tests.examples import examples
 from tests.specpair.speculation import chi_square, processed
-from tests.verifier_server.engine.bench import Bench, plain
+from tests.verifier_server.engine.bench import Bench
 from verifier_server.sessions import Session
 
-SCRIPT = Script(seed=4, support=60, sharpness=1.5)
 PROMPT = [256, 9, 9]
-
-
-def through_drafts(sampling: Sampling, agreement: float, width: int, count: int = 30) -> list[int]:
-    """A text verified with drafts of a model that agrees with the target to a degree, sampled with shared noise."""
-    bench = Bench(SCRIPT, slots=1)
-    drafter = ScriptedBackend(Script(seed=4, support=60, sharpness=1.5, agreement=agreement))
-    session = bench.open(PROMPT, max_tokens=count, sampling=sampling)
-    while session.finish_reason is None:
-        drafts: list[int] = []
-        while len(drafts) < width:
-            drafts += plain(drafter.script, session.tokens + drafts, 1, sampling)
-        bench.verify(session, len(session.tokens), drafts)
-    return session.tokens[3:]
-
-
-@examples(20)
-@given(
-    st.integers(0, 2**53 - 1),
-    st.sampled_from([0.3, 1.0, 3.0]),
-    st.sampled_from([(0, 1.0), (5, 1.0), (0, 0.7), (20, 0.9)]),
-    st.sampled_from([0.0, 0.5, 1.0]),
-    st.integers(0, 4),
-)
-def test_drafts_of_any_quality_give_the_same_text(
-    seed: int, temperature: float, filters: tuple[int, float], agreement: float, width: int
-) -> None:
-    sampling = Sampling(seed, temperature, *filters)
-    assert through_drafts(sampling, agreement, width, 12) == plain(SCRIPT, PROMPT, 12, sampling)
 
 
 SMALL = Script(seed=6, support=4, sharpness=1.0)
@@ -114,16 +82,6 @@ def drafted(bench: Bench, session: Session, seed: int, width: int) -> list[int]:
         drafts = [each if random.random() < 0.7 else int(random.integers(30)) for each in right[at : at + width]]
         bench.verify(session, len(session.tokens), drafts)
     return session.tokens[session.prompt_len :]
-
-
-@SETTINGS
-@examples(10)
-@given(seed=st.integers(0, 2**32 - 1), width=st.integers(0, 6), top_logits=st.booleans())
-def test_drafts_do_not_change_the_text(sampling: Sampling, seed: int, width: int, top_logits: bool) -> None:
-    backend = ScriptedBackend(SCRIPT_PROCESSORS, slots=1, has_top_logits=top_logits)
-    bench = Bench(backend=backend)
-    session = bench.open(PROMPT_PROCESSORS, max_tokens=30, sampling=sampling)
-    assert drafted(bench, session, seed, width) == processed_text(sampling, 30)
 
 
 @SETTINGS

@@ -24,9 +24,9 @@ def make_world(slots: int = 3, *, can_copy: bool = True, step: int = 1, rest: in
     return World(backend, **options)
 
 
-def ended(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
+def ended(world: World, prompt: list[int], *, owner: str = "", tokens: int = 20) -> Session:
     """A session whose text has ended after `tokens` tokens, and that was removed."""
-    session = session_of(world, prompt, owner=owner, salt=salt, tokens=tokens)
+    session = session_of(world, prompt, owner=owner, tokens=tokens)
     world.ask(session, until_end=True)
     while session.finish_reason is None:
         world.run(world.now + 1.0)
@@ -35,9 +35,9 @@ def ended(world: World, prompt: list[int], *, owner: str = "", salt: str = "", t
     return session
 
 
-def session_of(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
+def session_of(world: World, prompt: list[int], *, owner: str = "", tokens: int = 20) -> Session:
     session = world.open(prompt, max_tokens=tokens)
-    session.scope = (owner, salt) if owner or salt else None
+    session.scope = owner or None
     return session
 
 
@@ -63,16 +63,6 @@ def test_a_short_chat_reads_what_is_new_where_longer_prompts_leave_more_to_read(
     assert read(world, [*first.tokens, *range(40)]) == 79, "its first 64 tokens would be read in a wide pass"
     ended(world, SYSTEM)
     assert read(world, SYSTEM[:50]) == 50, "the longer text was read in a wide pass"
-
-
-def test_another_key_or_salt_reads_everything() -> None:
-    """The time to the first token would tell what others wrote."""
-    world = make_world(8)
-    ended(world, SYSTEM, owner="a", salt="1")
-    assert read(world, SYSTEM, owner="b", salt="1") == 201
-    assert read(world, SYSTEM, owner="a", salt="2") == 201
-    assert read(world, SYSTEM, owner="a") == 201
-    assert read(world, SYSTEM, owner="a", salt="1") == 1
 
 
 def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:

@@ -11,12 +11,10 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
-from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import FILTERED, GREEDY, PROMPT_IDS, WARM, bearer, body_of, half_right
+from tests.verifier_server.support import FILTERED, GREEDY, PROMPT_IDS, WARM, bearer, body_of, half_right, keys_in
 
 LENGTH = 100
 REPEATED = Script(support=9, sharpness=8.0)
@@ -54,9 +52,7 @@ def backend(seconds_per_pass: float = 0.0) -> ScriptedBackend:
 
 
 def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        key_file.add(tmp_path / "keys", StoredKey(name, digest_of(name), KeyLimits(), admin=False))
-    live = serve(backend(), keys_file=tmp_path / "keys", draft_backend="ngram")
+    live = serve(backend(), keys_file=keys_in(tmp_path / "keys", "one", "two"), draft_backend="ngram")
     assert looked_up(live, "one") == 0
     assert looked_up(live, "one") > 40
     assert looked_up(live, "one", cache_salt="another") == 0

@@ -172,9 +172,9 @@ def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
 class Endless(ScriptedBackend):
     """Never runs out of context within a test; sets `released` when a slot was released."""
 
-    def __init__(self, slots: int = 2) -> None:
+    def __init__(self) -> None:
         self.released = threading.Event()
-        super().__init__(SCRIPT, slots=slots, context_length=1_000_000, max_batch_tokens=64)
+        super().__init__(SCRIPT, slots=2, context_length=1_000_000, max_batch_tokens=64)
 
     def _release(self, slot: int) -> None:
         super()._release(slot)

@@ -1,5 +1,6 @@
 """Reads a text in parts, and joins the events."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -62,11 +63,16 @@ def joined(events: Iterable[AnswerEvent]) -> Said:
     return said
 
 
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    """A text in pieces. `cuts`: where they end."""
+    return [text[begin:end] for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)])]
+
+
 def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, whole: bool = False) -> Said:
     """What a text says that is fed in parts. `cuts`: where they end."""
     reader, events = CallReader(NOTATIONS[style], tools, whole=whole), list[Event]()
-    for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
-        events += reader.feed(text[begin:end])
+    for piece in pieces(text, cuts):
+        events += reader.feed(piece)
     return joined([*events, *reader.finish()])
 
 
@@ -92,3 +98,13 @@ line: ("+" | "-") /(.*)/ LF -> line
 %import common.LF
 """
 TEXT = '*** Begin\n*** File: a.py\n-say "ä\\n"\n+x\ty\n*** End\n'
+CUSTOM = {"type": "custom", "name": "patch", "description": "Changes files."}
+
+
+def patch_call(text: str) -> str:
+    """A call of it with this text, as the model writes it."""
+    return call_with(json.dumps({"input": text}, ensure_ascii=False))
+
+
+def call_with(arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "patch", "arguments": {arguments}}}\n</tool_call>'

@@ -4,7 +4,6 @@ The replies were written by hand, in the forms of the families' chat templates.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,77 +249,36 @@ def test_a_mark_beside_the_key_decides_over_the_schema() -> None:
     assert read(family, family.text('<｜DSML｜invoke name="now"/>')).calls == [Call("now", "{}", whole=True)]
 
 
-class Asked:
-    """Asks a service with tools in three APIs. A call is its name and its arguments."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def _post(self, path: str, **body: Any) -> Any:
-        reply = httpx.post(
-            f"{self._url}{path}", json={"model": "", "temperature": 0} | body, trust_env=False, timeout=60
-        )
-        assert reply.status_code == 200, reply.text
-        return reply.json()
-
-    def chat(self, said: str, choice: Any = "auto", **options: Any) -> tuple[str, list[tuple[str, Any]]]:
-        tools = [{"type": "function", "function": {"name": name, "parameters": TOOLS[name]}} for name in TOOLS]
-        body = {
-            "messages": [{"role": "user", "content": said}],
-            "tools": tools,
-            "tool_choice": choice,
-            "max_tokens": 900,
-        }
-        message = self._post("/v1/chat/completions", **body | options)["choices"][0]["message"]
-        functions = [call["function"] for call in message.get("tool_calls") or []]
-        return message["content"] or "", [(each["name"], json.loads(each["arguments"])) for each in functions]
-
-    def responses(self, said: str, choice: str = "auto") -> tuple[str, list[tuple[str, Any]]]:
-        tools = [{"type": "function", "name": name, "parameters": TOOLS[name], "strict": False} for name in TOOLS]
-        items = self._post("/v1/responses", input=said, tools=tools, tool_choice=choice, max_output_tokens=900)[
-            "output"
-        ]
-        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
-        calls = [item for item in items if item["type"] == "function_call"]
-        return text, [(each["name"], json.loads(each["arguments"])) for each in calls]
-
-    def messages(self, said: str, choice: str = "auto") -> tuple[str, list[tuple[str, Any]]]:
-        tools = [{"name": name, "input_schema": TOOLS[name]} for name in TOOLS]
-        body = {"messages": [{"role": "user", "content": said}], "tools": tools, "max_tokens": 900}
-        blocks = self._post("/v1/messages", tool_choice={"type": choice}, **body)["content"]
-        text = "".join(block["text"] for block in blocks if block["type"] == "text")
-        return text, [(each["name"], each["input"]) for each in blocks if each["type"] == "tool_use"]
+def ask(url: str, said: str, choice: Any, **options: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """The content and the calls of a chat's answer."""
+    tools = [{"type": "function", "function": {"name": name, "parameters": TOOLS[name]}} for name in TOOLS]
+    given = {"messages": [{"role": "user", "content": said}], "tools": tools, "tool_choice": choice, "temperature": 0}
+    reply = httpx.post(f"{url}/v1/chat/completions", json=given | {"max_tokens": 900} | options, timeout=60)
+    assert reply.status_code == 200, reply.text
+    message = reply.json()["choices"][0]["message"]
+    functions = [call["function"] for call in message.get("tool_calls") or []]
+    return message["content"] or "", [(each["name"], json.loads(each["arguments"])) for each in functions]
 
 
-@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.style)
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[Family, Asked]]:
-    with parrots("target", TEMPLATE + "{# " + request.param.sign + " #}") as url:
-        yield request.param, Asked(url)
-
-
-def test_every_api_reads_the_calls(served: tuple[Family, Asked]) -> None:
-    family, asked = served
-    text = family.thoughts + family.said + family.text(family.look, family.now)
-    for ask in (asked.chat, asked.responses, asked.messages):
-        assert ask(text) == ("I look.", [LOOK, NOW])
-
-
-def test_every_api_forces_calls_in_the_form_of_the_family(served: tuple[Family, Asked]) -> None:
-    family, asked = served
+@EACH
+def test_a_service_reads_and_forces_calls_in_the_form_of_the_family(family: Family) -> None:
     ends = " </arg_value> </parameter>,"  # a grammar lets no value hold the marker that ends it
-    text = family.thoughts + family.text(family.look).replace(ends, "")
-    wanted = ("look", ARGUMENTS | {"town": TOWN.replace(ends, "")})
-    for ask, choice in ((asked.chat, "required"), (asked.responses, "required"), (asked.messages, "any")):
-        content, calls = ask(text, choice)
-        assert content == "" and calls
-        assert calls == [wanted] or (family.style is Style.OLMO and calls[0][0] == "look")  # its quotes are Python's
+    forced = family.thoughts + family.text(family.look).replace(ends, "")
     named = {"type": "function", "function": {"name": "now"}}
-    content, calls = asked.chat(f"{family.thoughts}No!", named, parallel_tool_calls=False)
-    assert content == "" and {name for name, _ in calls} == {"now"}
+    with parrots("target", TEMPLATE + "{# " + family.sign + " #}") as url:
+        text = family.thoughts + family.said + family.text(family.look, family.now)
+        assert ask(url, text, "auto") == ("I look.", [LOOK, NOW])
+        content, calls = ask(url, forced, "required")
+        assert content == "" and (
+            calls == [("look", ARGUMENTS | {"town": TOWN.replace(ends, "")})]
+            or (family.style is Style.OLMO and calls[0][0] == "look")  # its quotes are Python's
+        )
+        content, calls = ask(url, f"{family.thoughts}No!", named, parallel_tool_calls=False)
+        assert content == "" and {name for name, _ in calls} == {"now"}
 
 
 def test_json_in_place_of_an_unknown_form_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with parrots("target", TEMPLATE.replace("tool_call>", "unknown>")) as url:
         for _ in range(2):
-            assert Asked(url).chat("No!", "required", parallel_tool_calls=False, max_tokens=60)
+            assert ask(url, "No!", "required", parallel_tool_calls=False, max_tokens=60)
     assert caplog.text.count("shows no style of calls that is known here") == 1

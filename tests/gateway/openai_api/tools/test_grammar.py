@@ -104,31 +104,21 @@ def _tokens(text: str, vocabulary: WithMarkers) -> list[int]:
     return [token for each in tokens for token in each]
 
 
+FREE = [each for each in Style if NOTATIONS[each].writing().trigger]  # which calls may stand beside text
 EACH_STYLE = pytest.mark.parametrize("style", Style)
 
 
-@EACH_STYLE
+@pytest.mark.parametrize(("style", "free"), [*((each, False) for each in Style), *((each, True) for each in FREE)])
 @examples(12)
 @given(seed=st.integers(0, 10**6), control=st.booleans(), parallel=st.booleans())
-def test_a_text_is_calls_that_fit(style: Style, seed: int, control: bool, parallel: bool) -> None:
-    text = written(style, seed, control, parallel=parallel)
+def test_each_call_of_a_text_fits(style: Style, free: bool, seed: int, control: bool, parallel: bool) -> None:
+    text = written(style, seed, control, 300 if free else 600, parallel=parallel, free=free)
     if text is None:
         return
     said = read(style, TOOLS, text)
-    assert said.calls and not said.content.strip(), text
-    assert parallel or len(said.calls) == 1
+    assert free or (said.calls and not said.content.strip()), text
+    assert free or parallel or len(said.calls) == 1
     for call in said.calls:
-        assert _fits(style, call), text
-
-
-@pytest.mark.parametrize("style", [each for each in Style if NOTATIONS[each].writing().trigger])
-@examples(12)
-@given(seed=st.integers(0, 10**6), control=st.booleans(), parallel=st.booleans())
-def test_beside_free_text_each_call_fits(style: Style, seed: int, control: bool, parallel: bool) -> None:
-    text = written(style, seed, control, 300, parallel=parallel, free=True)
-    if text is None:
-        return
-    for call in read(style, TOOLS, text).calls:
         assert _fits(style, call), text
 
 
@@ -173,7 +163,7 @@ def test_a_document_and_a_call_can_begin(style: Style, schema: Any, documents: l
 
 
 @pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("style", [each for each in Style if NOTATIONS[each].writing().trigger])
+@pytest.mark.parametrize("style", FREE)
 def test_behind_the_trigger_only_a_call_can_come(style: Style, control: bool) -> None:
     writing = NOTATIONS[style].writing()
     vocabulary = WithMarkers(writing.tokens, control)

@@ -76,10 +76,8 @@ LOOK = Call("look", '{"a": 1}', whole=True)
 @pytest.mark.parametrize(
     ("style", "text", "content", "calls"),
     [
-        (Style.HERMES, f"<tool_call>{CALL}</tool_call>", "", [LOOK]),
         (Style.HERMES, f"One.\n\n<tool_call>\n{CALL}\n</tool_call>\n", "One.", [LOOK]),
         (Style.HERMES, f"One. <tool_call>{CALL}</tool_call>\nTwo.", "One. \nTwo.", [LOOK]),
-        (Style.HERMES, f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", [LOOK, LOOK]),
         (Style.HERMES, f"<tool_call>{CALL}\n{CALL}</tool_call> ", "", [LOOK, LOOK]),
         (Style.HERMES, f"<tool_call>[{CALL}, {CALL}]</tool_call>", "", [LOOK, LOOK]),
         (Style.HERMES, f"<tool_call>{CALL}\n<tool_call>{CALL}</tool_ca", "", [LOOK, LOOK]),
@@ -97,7 +95,6 @@ LOOK = Call("look", '{"a": 1}', whole=True)
         (Style.JSON, f"```json\n{{{CALL}}}\n```", "", [LOOK]),
         (Style.JSON, f"{{{CALL} So.", " So.", [LOOK]),
         (Style.JSON, "{{{" + CALL, "{{{" + CALL, []),
-        (Style.LLAMA, CALL, "", [LOOK]),
         (Style.LLAMA, f" {CALL}; {CALL}\n;\n{CALL}", "", [LOOK, LOOK, LOOK]),
         (Style.LLAMA, f"So:\n{CALL}\n\nThat is it.", "So:\n\nThat is it.", [LOOK]),
         (Style.LLAMA, f"So: {CALL}", f"So: {CALL}", []),
@@ -131,8 +128,6 @@ LOOK = Call("look", '{"a": 1}', whole=True)
         (Style.PYTHONIC, "[f(1)]", "[f(1)]", []),
         (Style.PYTHONIC, "[f(x=y)]", "[f(x=y)]", []),
         (Style.PYTHONIC, "[1, 2] [f()]", "[1, 2] [f()]", []),
-        (Style.JSON, CALL, "", [LOOK]),
-        (Style.JSON, f"[{CALL}, {CALL}]", "", [LOOK, LOOK]),
         (Style.JSON, f"Now:\n```json\n{CALL}\n{CALL}\n```\nDone.", "Now:\nDone.", [LOOK, LOOK]),
         (Style.JSON, f"```\n[{CALL}]\n```", "", [LOOK]),
         (Style.JSON, f"So <tool_call>{CALL}</tool_call>", "So ", [LOOK]),

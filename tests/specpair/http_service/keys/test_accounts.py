@@ -1,4 +1,4 @@
-"""The limits of keys: tokens a second, requests in flight, texts; and what is counted."""
+"""The limits of keys: tokens a second and requests in flight; and what is counted."""
 
 import pytest
 from hypothesis import given
@@ -83,12 +83,3 @@ def test_tokens_a_second_are_limited_with_the_exact_time() -> None:
     with pytest.raises(RateLimited):
         account.begin_request(limits, 0.4)
     account.begin_request(KeyLimits(), 0.4)
-
-
-def test_texts_are_limited_by_the_sessions_of_the_key() -> None:
-    account, limits = Account(), KeyLimits(sessions=1)
-    account.begin_text(limits, 0.0)
-    with pytest.raises(RateLimited, match="1 texts of yours wait or are being generated"):
-        account.begin_text(limits, 1.0)
-    account.end_text(2.0)
-    account.begin_text(limits, 2.0)

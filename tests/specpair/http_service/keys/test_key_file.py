@@ -83,17 +83,6 @@ def test_last_line_without_an_end_is_not_glued_to_the_new_key(path: Path) -> Non
     assert [each.name for each in key_file.read(path)] == ["one", "two"]
 
 
-def test_name_is_taken_once(path: Path) -> None:
-    key_file.add(path, key("one"))
-    before = path.read_text()
-    with pytest.raises(KeyFileError, match="has a key named one already: choose another name, or revoke"):
-        key_file.add(path, key("one"))
-    with pytest.raises(KeyFileError, match="has no key named two"):
-        key_file.remove(path, "two")
-    assert path.read_text() == before
-    assert os.listdir(path.parent) == ["keys.toml"]
-
-
 def test_new_file_is_private_and_an_old_one_keeps_its_permissions(path: Path) -> None:
     key_file.add(path, key("one"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -287,5 +276,11 @@ def test_file_that_cannot_be_changed_is_named(run_key: Run, program: str, tmp_pa
         status, out, err = run_key(*arguments, *FILE)
         assert (status, out) == (1, "") and err.startswith(f"{program}: there is no file") and "keys.toml" in err
     run_key("new", "one", *FILE)
-    status, out, err = run_key("new", "one", *FILE)
-    assert (status, out) == (1, "") and "has a key named one already" in err
+    before = (tmp_path / "keys.toml").read_text()
+    for arguments, words in (
+        (["new", "one"], "has a key named one already: choose another name, or revoke"),
+        (["revoke", "two"], "has no key named two"),
+    ):
+        status, out, err = run_key(*arguments, *FILE)
+        assert (status, out) == (1, "") and words in err
+    assert (tmp_path / "keys.toml").read_text() == before and os.listdir(tmp_path) == ["keys.toml"]

@@ -137,22 +137,6 @@ def test_keys_are_counted_apart_only_if_asked_for() -> None:
     assert "ada" not in generate_latest(together.registry).decode()
 
 
-@pytest.mark.parametrize("by_key", [False, True])
-def test_accepted_tokens_are_counted_by_position(by_key: bool) -> None:
-    metrics = ServiceMetrics(lambda: "m", by_key=by_key)
-    text, key = metrics.text("ada"), {"key": "ada"} if by_key else {}
-    for judged, accepted in ((4, 0), (4, 1), (4, 3), (2, 2)):
-        text.draft(judged, accepted)
-    assert value(metrics, "spec_decode_num_drafts_total", **key) == 4
-    assert value(metrics, "spec_decode_num_draft_tokens_total", **key) == 14
-    assert value(metrics, "spec_decode_num_accepted_tokens_total", **key) == 6
-    by_position = [
-        value(metrics, "spec_decode_num_accepted_tokens_per_pos_total", position=str(position), **key)
-        for position in range(4)
-    ]
-    assert by_position == [3, 2, 1, None]
-
-
 def test_a_model_that_is_loaded_later_gets_series_of_its_own() -> None:
     names = [""]
     metrics = ServiceMetrics(lambda: names[0], by_key=True)

@@ -1,8 +1,6 @@
 """Which draft tokens each strategy accepts, and the numbers that decisions report."""
 
-from collections.abc import Sequence, Set
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -17,58 +15,16 @@ from specpair.speculation.draft import chain
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.gumbel import Purpose
-from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
-from specpair.speculation.sampling.top_logits import top_logits_of
+from specpair.speculation.sampling.sampling import Logits, Sampling, choose
 from tests.specpair.speculation.rows import Device, device_and_top_logits, rows, samplings, shares, small_rows
 
 GREEDY = Sampling()
 END = 7
 
 
-def judge(
-    drafts: Sequence[int], rows: Sequence[Row] | Logits, sampling: Sampling, position: int, ends: Set[int]
-) -> list[int]:
-    """The tokens under the default rule; all before the last are accepted draft tokens."""
-    rulings = judge_by_rule(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), position, ends)
-    tokens = [each.token for each in rulings]
-    assert [each.accepted for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
-        : len(tokens)
-    ]
-    return tokens
-
-
 def saying(*tokens: int) -> list[Logits]:
     """Rows of logits with these tokens as argmax."""
     return [np.eye(8, dtype=np.float32)[token] for token in tokens]
-
-
-@pytest.mark.parametrize(
-    ("drafts", "target", "committed"),
-    [
-        ([], [3], [3]),  # plain decoding
-        ([3, 4], [3, 4, 5], [3, 4, 5]),  # all accepted, then the bonus token
-        ([3, 9, 5], [3, 4, 5, 6], [3, 4]),  # recovered token for the first rejected, the rest ignored
-        ([9, 4], [3, 4, 5], [3]),
-        ([3, END, 1], [3, END, 1, 2], [3, END]),  # nothing is accepted behind an end token
-        ([3, 1, 1], [3, END, 1, 2], [3, END]),
-        ([END], [END, 4], [END]),
-        ([END], [3, 4], [3]),  # an end token may be rejected like any other
-    ],
-)
-def test_judge_commits_accepted_drafts_and_one_more(drafts: list[int], target: list[int], committed: list[int]) -> None:
-    assert judge(drafts, saying(*target), GREEDY, 10, {END}) == committed
-
-
-def test_top_logits_are_judged_like_their_rows() -> None:
-    sampling = Sampling(seed=3, temperature=1.0, top_p=0.9)
-    rows = list(np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32))
-    tops = [top_logits_of(row, 8, 1.0) for row in rows]
-    drafts = judge([-1], rows[:1], sampling, 20, set())
-    while len(drafts) < 6:
-        drafts = judge([*drafts, -1], rows[: len(drafts) + 1], sampling, 20, set())
-    assert judge(drafts[:5], tops, sampling, 20, set()) == drafts
-    assert judge(drafts[:5], [*rows[:2], *tops[2:]], sampling, 20, set()) == drafts
-    assert judge([drafts[0], -1, 0, 0, 0], tops, sampling, 20, set()) == drafts[:2]
 
 
 def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:

@@ -50,21 +50,14 @@ def test_threshold_is_lossy() -> None:
     assert not is_the_targets(texts(make, WARM, 2, 1), WARM, 1)
 
 
-@pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.COUPLED])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.COUPLED, Strategy.PROBABILISTIC]
+)
 @DRAFTS
 def test_text_at_temperature_0_is_the_targets_argmax(strategy: Strategy, drafts: int) -> None:
-    warm = Sampling(5, 0.0 if strategy is Strategy.COUPLED else 1.3)
-    rule = Rule(strategy, effective_sampling(strategy, warm))
-
+    given = Sampling(5, 1.3 if strategy in (Strategy.DETERMINISTIC, Strategy.GREEDY) else 0.0)
+    rule = Rule(strategy, effective_sampling(strategy, given))
     tokens = text(rule.sampling, by_rule(rule), drafts, 12)
-    before = (0, *tokens)
-    assert list(tokens) == [int(target_row(token).argmax()) for token in before[:12]]
-
-
-@DRAFTS
-def test_probabilistic_text_at_temperature_0_is_the_targets_argmax(drafts: int) -> None:
-    cold = Sampling(5)
-    tokens = text(cold, ours(Strategy.PROBABILISTIC)(cold), drafts, 12)
     assert list(tokens) == [int(target_row(token).argmax()) for token in (0, *tokens)[:12]]
 
 

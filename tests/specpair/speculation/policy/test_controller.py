@@ -45,15 +45,13 @@ def _controller(
     return controller
 
 
-def _draft(
-    controller: SpeculationController, now: float, confidence: float = 0.9, took: float = 0.002
-) -> DraftStep | None:
+def _draft(controller: SpeculationController, now: float) -> DraftStep | None:
     """Run a draft step, if one is due: each draft token is the last token plus 1, the runner-up plus 2."""
     step = controller.next_step(now)
     if step is not None:
         before = [[*controller.known[: step.length], *tail][-1] for tail in step.tails]
-        proposals = [Proposal(last + 1, confidence, last + 2 if step.runners_up else None) for last in before]
-        controller.drafted(proposals, len(step.nodes), now + took)
+        proposals = [Proposal(last + 1, 0.9, last + 2 if step.runners_up else None) for last in before]
+        controller.drafted(proposals, len(step.nodes), now + 0.002)
     return step
 
 

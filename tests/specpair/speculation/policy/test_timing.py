@@ -221,11 +221,6 @@ def test_stale_draft_takes_no_time() -> None:
     assert (first.stale, second.stale) == (False, True)
 
 
-@pytest.mark.parametrize("next_in", [25.0, 60.0, 1e6])
-def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in: float) -> None:
-    assert _start(_timeline(self_continue=True, next_in=next_in), 100.0) == (140.0, 8)
-
-
 def test_waits_tells_when_the_verifier_is_idle() -> None:
     waiting, soon, later = (
         _timeline(),

@@ -105,9 +105,11 @@ any_samplings = samplings | small_filters | unfiltered | greedy
 def test_top_logits_choose_the_token_of_the_definition(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
+    before = row.copy()
     device, top = device_and_top_logits(row, share, sampling, seed)
     assert choose(top, sampling, position) == choose_reference(row, sampling, position)
     assert choose(top, sampling, position) == choose(row, sampling, position)
+    assert np.array_equal(row, before), "the engine's logits were not written to"
     assert device.asked <= 1, "the fetched row is cached"
 
 
@@ -167,6 +169,7 @@ def test_top_logits_match_the_whole_row_for_152_000_ids(shape: str) -> None:
         for top_k, top_p in product([0, 40, 2000], [1.0, 0.95, 0.5]):
             sampling = Sampling(4, 0.8, top_k, top_p)
             assert choose_several(top, sampling, position, 2) == choose_several(row, sampling, position, 2), sampling
+            assert choose(row, sampling, position) == choose_reference(row, sampling, position), sampling
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1, 1.0), Sampling(1, 1.0, 2), Sampling(1, 1.0, 0, 0.5)])

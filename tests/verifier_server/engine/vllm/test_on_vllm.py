@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
 from tests.verifier_server.processes import MODULE, ready
+from tests.verifier_server.support import until
 from verifier_server.engine.external_cores.core_engine import CoreEngine
 from verifier_server.engine.vllm import load
 from verifier_server.engine.vllm.core import VllmCore
@@ -76,13 +76,6 @@ def generated(live: LiveServer, ids: list[int], body: dict[str, Any], seed: int)
     reply = live.post("/generate", {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, **body})
     text: list[int] = reply["token_ids"]
     return text
-
-
-def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
 
 
 def processes(live: LiveServer) -> list[int]:
