@@ -193,8 +193,9 @@ def repair_command(option: str = "") -> str:
     """
     given = f"'-DLLAVA_BUILD=OFF {option}'" if option else "-DLLAVA_BUILD=OFF"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python"
+    published = _version().partition("+")[0]  # only our own wheels have a local version: there is no source of it
     return pip_install(
-        f"{options} llama-cpp-python=={_version()}", f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
+        f"{options} llama-cpp-python=={published}", f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
     )
 
 
