@@ -28,7 +28,7 @@ def page() -> str:
     """The page of wheels; empty if there is none."""
     if (given := os.environ.get("SPECPAIR_WHEELS")) is not None:
         return given
-    origin = _output("git", "-C", str(ROOT), "remote", "get-url", "origin")
+    origin = output("git", "-C", str(ROOT), "remote", "get-url", "origin")
     found = re.fullmatch(r".*\bgithub\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(\.git)?/?", origin)
     return PAGE.format(owner=found["owner"].lower(), name=found["name"]) if found else ""
 
@@ -79,7 +79,7 @@ def fetch(python: str, folder: Path, address: str, wanted: list[str]) -> Path | 
 
 def main(python: str, folder: Path) -> None:
     [pin] = re.findall(r"^llama-cpp-python==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M)
-    driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     address = page()
     if not address:
         return
@@ -94,7 +94,7 @@ def main(python: str, folder: Path) -> None:
         print(f"setup: no wheel of llama-cpp-python {pin} for this machine: {address}", file=sys.stderr)
 
 
-def _output(*command: str) -> str:
+def output(*command: str) -> str:
     """What a program prints; empty if it is not there or fails."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from itertools import takewhile
 from pathlib import Path
 
@@ -261,8 +261,12 @@ def main(arguments: Sequence[str]) -> int:
         else:
             logging.basicConfig(format="setup: %(message)s", level=logging.INFO)
             extra_buffers()
+            import_module("llama_cpp")  # after the child: here, a crash would leave no reason
     except BackendError as error:
         print(error if arguments else f"setup: {error}", file=sys.stderr)
+        return 1
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:
+        print(f"setup: llama.cpp does not load: {error}. Compile it: {repair_command()}", file=sys.stderr)
         return 1
     return 0
 

@@ -105,7 +105,7 @@ def test_dead_pages_are_noticed_in_time(tmp_path: Path) -> None:
 )
 def test_default_page_is_that_of_the_repository(monkeypatch: pytest.MonkeyPatch, origin: str, page: str) -> None:
     monkeypatch.delenv("SPECPAIR_WHEELS", raising=False)
-    monkeypatch.setattr(prebuilt, "_output", lambda *_: origin)
+    monkeypatch.setattr(prebuilt, "output", lambda *_: origin)
     assert prebuilt.page() == page
     monkeypatch.setenv("SPECPAIR_WHEELS", "/a/folder")
     assert prebuilt.page() == "/a/folder"
