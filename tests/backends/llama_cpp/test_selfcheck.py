@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_setup_fails_where_the_library_does_not_load(
 
     monkeypatch.setattr(selfcheck, "extra_buffers", lambda: True)
     monkeypatch.setattr(selfcheck, "import_module", missing)
-    monkeypatch.setattr(selfcheck.metadata, "version", lambda name: "9.8+specpair.1")
+    monkeypatch.setattr(metadata, "version", lambda name: "9.8+specpair.1")
     assert selfcheck.main([]) == 1
     said = capsys.readouterr().err
     assert said.startswith("setup: llama.cpp does not load: libgomp.so.1: cannot open shared object file. Compile it: ")
