@@ -53,7 +53,7 @@ class Host:
         return Trust(self.certificate)
 
 
-class Hosts:
+class HostsFile:
     """The file of joined hosts. Methods raise JoinError for a file that cannot be read or written."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -141,7 +141,15 @@ def join(link: JoinLink, name: str, when: float) -> Host:
         others = [address_text(each["host"], each["port"]) for each in told["addresses"]]
         first = address_text(link.host, link.port)  # it has just answered
         addresses = dict.fromkeys([first, *others])
-        host = Host(told["host"], told["service"], (*addresses,), told["key"], told["name"], certificate, when)
+        host = Host(
+            name=told["host"],
+            service=told["service"],
+            addresses=(*addresses,),
+            key=told["key"],
+            key_name=told["name"],
+            certificate=certificate,
+            joined=when,
+        )
     except (KeyError, TypeError):
         raise JoinError(
             f"the machine at {link.host} did not answer as a specpair service does: check its version"

@@ -36,8 +36,8 @@ def drafter_parser() -> Parser:
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench | report DIR\n"
         "models | corpus | join LINK | hosts | leave HOST | key | invite | completion   (each has --help)",
-        description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the verifier's "
-        "target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers it to "
+        description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
+        "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers it to "
         "programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, 'compare' measures every mode, "
         "'bench' measures endpoints side by side, 'report' shows what --profile recorded, 'models' downloads and "
         "compares models, 'corpus' indexes your files, 'join' uses a host by the link that it printed, 'key' "

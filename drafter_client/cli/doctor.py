@@ -140,11 +140,17 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
         with _as_finding(report.missing, options):
             report.models.append(_speed(options, path, hf, weights))
-    access = {"api_key": api_key(options), "trust": trust(options), "memory": memory_file()}
     for address in addresses_of(verifier(options), direct=False):
         with _as_finding(report.missing, options), verifier_loading() as on_wait:
             try:
-                found = checks.gain(address.url, draft_model(options), **access, on_wait=on_wait)
+                found = checks.gain(
+                    address.url,
+                    draft_model(options),
+                    api_key=api_key(options),
+                    trust=trust(options),
+                    memory=memory_file(),
+                    on_wait=on_wait,
+                )
                 report.verifiers.append(found)
             except VerifierUnreachable as error:
                 if options.settings.origin("verifier") != "default":

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drafter_client.hosts import Host, Hosts, JoinError
+from drafter_client.hosts import Host, HostsFile, JoinError
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
 from specpair.command_line import setting_values
@@ -70,7 +70,7 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
 def _with_host(layers: list[Layer], name: str | None) -> tuple[list[Layer], Host | None]:
     """The layers with what is known of a joined host: the one called `name`, or which a layer names as the verifier;
     without a verifier, the one joined last. Raises SettingsError."""
-    hosts = Hosts()
+    hosts = HostsFile()
     named = name or next((layer.values["verifier"] for layer in layers if layer.values.get("verifier")), None)
     try:
         joined = [host for host in hosts.all() if host.service != "drafter"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from drafter_client.errors import DrafterError
-from drafter_client.hosts import Host, Hosts, join
+from drafter_client.hosts import Host, HostsFile, join
 from drafter_client.http.client import VerifierClient
 from specpair.command_line.parser import Parser
 from specpair.command_line.table import NOTHING, Table, print_table, standard_output
@@ -72,7 +72,7 @@ def _join(parser: Parser, options: Namespace) -> int:
         link = read_link(sys.stdin.read() if options.link == "-" else options.link)
     except BadLink as error:
         parser.error(str(error))
-    hosts = Hosts()
+    hosts = HostsFile()
     host = join(link, socket.gethostname(), time.time())
     host = _named(host, options.name, hosts)
     hosts.keep(host)
@@ -90,7 +90,7 @@ def _join(parser: Parser, options: Namespace) -> int:
     return 0
 
 
-def _named(host: Host, wanted: str, hosts: Hosts) -> Host:
+def _named(host: Host, wanted: str, hosts: HostsFile) -> Host:
     """The host, by the name that was wanted, or by its own with a number behind it if another host has that."""
     same = {each.name: each for each in hosts.all() if each.certificate != host.certificate}
     name = wanted or next(
@@ -112,7 +112,7 @@ def _round_trip(client: VerifierClient) -> float:
 
 
 def _list(_parser: Parser, _options: Namespace) -> int:
-    hosts = Hosts().all()
+    hosts = HostsFile().all()
     if not hosts:
         print("no host was joined: start one with --share, and paste the command that it prints")
         return 0
@@ -128,7 +128,7 @@ def _row(host: Host) -> tuple[str, ...]:
 
 
 def _leave(_parser: Parser, options: Namespace) -> int:
-    hosts = Hosts()
+    hosts = HostsFile()
     host = hosts.find(options.name)
     if host is None:
         raise DrafterError(f"{options.name} was not joined: 'drafter hosts' lists the joined ones")

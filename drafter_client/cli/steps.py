@@ -19,7 +19,7 @@ from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
 from drafter_client.errors import BadKey, BadOption, BadPrompt, BadPromptFile, DrafterError, VerifierUnreachable
 from drafter_client.generation.generation import Generation, Tokens
-from drafter_client.hosts import Host, Hosts, answering
+from drafter_client.hosts import Host, HostsFile, answering
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
 from drafter_client.http.trust import SYSTEM, Trust
@@ -145,7 +145,7 @@ def verifier(options: argparse.Namespace) -> str:
         return str(options.verifier)
     found = answering(host)
     if found is not host:
-        Hosts().keep(found)
+        HostsFile().keep(found)
     return found.url
 
 

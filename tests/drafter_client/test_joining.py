@@ -12,7 +12,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.cli.program import main
 from drafter_client.errors import BadKey, DrafterError
-from drafter_client.hosts import Host, Hosts, JoinError, answering, join
+from drafter_client.hosts import Host, HostsFile, JoinError, answering, join
 from drafter_client.http.client import VerifierClient
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
@@ -92,16 +92,16 @@ def test_a_guest_gets_a_key_of_its_own_and_needs_nothing_more(
         assert main(["--prompt", "x", "--mode", "target", "--max-tokens", "4", "--json"]) == 0
         assert main(["hosts"]) == 0
     out, err = capsys.readouterr()
-    host = Hosts().find("bigbox")
+    host = HostsFile().find("bigbox")
     assert host is not None and "certificate matches" in out and host.addresses == (f"127.0.0.1:{box.port}",)
-    assert stat.S_IMODE(Hosts().path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(HostsFile().path.stat().st_mode) == 0o600
     seen = out + err + caplog.text
     assert host.key not in seen and str(link)[-22:] not in seen, "secrets are shown nowhere"
     (stored,) = key_file.read(box.share.keys)
     assert (
         stored.name == host.key_name and stored.joined and (key_file.seen_folder(box.share.keys) / stored.name).exists()
     )
-    assert main(["leave", "bigbox"]) == 0 and Hosts().all() == []
+    assert main(["leave", "bigbox"]) == 0 and HostsFile().all() == []
 
 
 def _flipped(value: bytes) -> bytes:
