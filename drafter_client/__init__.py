@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from drafter_client.generation.generation import Token as Token
     from drafter_client.generation.generation import Tokens as Tokens
     from drafter_client.http.outages import Outage as Outage
+    from drafter_client.http.trust import Trust as Trust
     from drafter_client.modes.memory import memory_file as memory_file
     from drafter_client.options import Mode as Mode
     from drafter_client.options import Observer as Observer
@@ -65,6 +66,7 @@ _HOMES = {
         "drafter_client.errors": "DrafterError",
         "drafter_client.generation.generation": "Event Finished Generation Token Tokens",
         "drafter_client.http.outages": "Outage",
+        "drafter_client.http.trust": "Trust",
         "drafter_client.statistics": "Stats",
         "drafter_client.modes.memory": "memory_file",
         "drafter_client.options": "Mode Observer Options PairKeywords",

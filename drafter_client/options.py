@@ -16,13 +16,12 @@ from drafter_client.errors import BadOption
 from drafter_client.generation.events import Listener
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import PATIENCE
+from drafter_client.http.trust import SYSTEM, Trust
 from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
-from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import SamplingReport
-from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.policy.experience import DraftingPolicy, policy_at
@@ -232,21 +231,6 @@ def foreign_id(tokens: Sequence[int], size: int) -> str | None:
     return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
 
 
-def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> Options:
-    """These options with the token ids of their prediction, if they have one.
-
-    `vocabulary`: the target's.
-
-    Raises BadOption, and what encoding a text raises.
-    """
-    given = options.prediction
-    if isinstance(given, str):
-        return replace(options, prediction=vocabulary.encode(given, add_begin=False))
-    if given is not None and (wrong := foreign_id(given, target.vocabulary.size)) is not None:
-        raise BadOption(f"the prediction holds {wrong}")
-    return options
-
-
 class Observer(Protocol):
     """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
 
@@ -262,7 +246,8 @@ class PairKeywords(TypedDict, total=False):
     """Keyword arguments of `Pair` and `AsyncPair`; `PairOptions` has the default of each.
 
     `api_key`: the verifier's key, if it needs one.
-    `transport`: an httpx transport that sends all requests; it is not closed.
+    `trust`: whose certificates are taken: those that the system trusts, or a pinned host's alone.
+    `transport`: an httpx transport that sends all requests; it is not closed. It has its own trust.
     `branches`: continuations of a text that are drafted at once, so that drafts are ready for likely recovered tokens.
     `texts`: texts that can be generated at a time.
     `observer`: takes the events of each text, for example a `TraceFolder` (docs/traces.md).
@@ -284,6 +269,7 @@ class PairKeywords(TypedDict, total=False):
     """
 
     api_key: str | None
+    trust: Trust
     transport: httpx.BaseTransport | None
     branches: int
     texts: int
@@ -305,6 +291,7 @@ class PairOptions:
     """The keywords of one pair, with their defaults; see `PairKeywords`. Raises BadOption for invalid values."""
 
     api_key: str | None = None
+    trust: Trust = SYSTEM
     transport: httpx.BaseTransport | None = None
     branches: int = BRANCHES
     texts: int = 1
@@ -329,6 +316,8 @@ class PairOptions:
                 raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
         if self.transport is not None and not isinstance(self.transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {self.transport!r}")
+        if self.transport is not None and self.trust.pin:
+            raise BadOption("a pinned host needs connections of our own: leave out either trust or transport")
         try:
             _ = self.policy_class
         except ValueError as error:

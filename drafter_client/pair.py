@@ -72,7 +72,11 @@ class Pair:
         addresses = addresses_of(verifier, direct=self._options.transport is None)
         with ExitStack() as stack:
             self._client = VerifierClient(
-                *addresses[0], api_key=self._options.api_key, outages=self._outages, transport=self._options.transport
+                *addresses[0],
+                api_key=self._options.api_key,
+                outages=self._outages,
+                trust=self._options.trust,
+                transport=self._options.transport,
             )
             for each in (self._client, self._renderer, self._corpora):
                 stack.enter_context(closing(each))

@@ -15,8 +15,9 @@ from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
 from drafter_client.modes.auto import LatencyProbe, ModeSelection
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
+from drafter_client.options import Mode, Options, foreign_id
 from specpair.drafters.warm_engine import warmest
+from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo, continues
 from specpair.speculation.policy.experience import DraftingPolicy, Experience
 
@@ -59,7 +60,7 @@ class Paired:
     def settled(self, options: Options) -> Options:
         """The options of one text: with a seed, the token ids of a prediction, and an available mode. Raises
         BadOption."""
-        options = with_prediction_ids(options.settled(), self.info, self.drafting.vocabulary)
+        options = _with_prediction_ids(options.settled(), self.info, self.drafting.vocabulary)
         modes = self.modes(predicted=options.predicted)
         if (mode := options.settled_mode(modes)) is not options.mode:
             return options.in_mode(mode)
@@ -257,3 +258,18 @@ class TextSlots:
         finally:
             with self._choosing:
                 self._free.append(slot)
+
+
+def _with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> Options:
+    """These options with the token ids of their prediction, if they have one.
+
+    `vocabulary`: the target's.
+
+    Raises BadOption, and what encoding a text raises.
+    """
+    given = options.prediction
+    if isinstance(given, str):
+        return replace(options, prediction=vocabulary.encode(given, add_begin=False))
+    if given is not None and (wrong := foreign_id(given, target.vocabulary.size)) is not None:
+        raise BadOption(f"the prediction holds {wrong}")
+    return options

@@ -14,6 +14,7 @@ from backends.machine import available_bytes, cores, cores_to_use, printed, proc
 from backends.registry import EXTRA_OF, SHOWN
 from drafter_client.draft_sources import DraftModel
 from drafter_client.errors import VocabularyMismatch
+from drafter_client.http.trust import SYSTEM, Trust
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
@@ -200,13 +201,14 @@ def gain(
     *,
     api_key: str | None,
     memory: Path | None,
+    trust: Trust = SYSTEM,
     on_wait: Callable[[float | None], None] | None = None,
 ) -> Gain:
     """Pair with the verifier at `url`, without a text, and estimate the gain of drafting here. Raises
     SpecPairError, DrafterError or BackendError."""
 
     def paired(draft: DraftModel | None) -> Pair:
-        return Pair(url, draft, api_key=api_key, branches=1, memory=memory, patience=0.0, on_wait=on_wait)
+        return Pair(url, draft, api_key=api_key, trust=trust, branches=1, memory=memory, patience=0.0, on_wait=on_wait)
 
     refusal = None
     try:

@@ -15,6 +15,7 @@ from drafter_client.http.health import IS_IT_ONE, check_health, wait_until_ready
 from drafter_client.http.outages import Health, Outages
 from drafter_client.http.requests import TIMEOUTS, WHOLE, Requests
 from drafter_client.http.text_session import TextSession
+from drafter_client.http.trust import SYSTEM, Trust
 from specpair.protocol.errors import NotFound, RequestError, UnknownSession
 from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
 from specpair.protocol.prompt_progress import PromptProgress
@@ -53,6 +54,7 @@ class VerifierClient(Requests):
     `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
     is not repeated.
     `others`: the other verifiers to which the client moves when its own is away; None: there are none.
+    `trust`: whose certificates its own connections take.
     `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own.
     The errors: as of `Requests`.
     """
@@ -67,6 +69,7 @@ class VerifierClient(Requests):
         api_key: str | None = None,
         outages: Outages | None = None,
         others: "VerifierFailover | None" = None,
+        trust: Trust = SYSTEM,
         transport: BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -75,6 +78,7 @@ class VerifierClient(Requests):
             VerifierAddress(url, at),
             api_key=api_key,
             outage_follows=outages is not None,
+            trust=trust,
             transport=transport,
             sleep=sleep,
             clock=clock,
@@ -98,6 +102,7 @@ class VerifierClient(Requests):
             api_key=self._api_key,
             outages=None if alone else self._outages,
             others=None if alone else self.others,
+            trust=self._trust,
             transport=self._transport,
             clock=self._clock,
         )

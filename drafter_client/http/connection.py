@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,23 +11,15 @@ from weakref import WeakMethod
 import httpx
 import socksio
 
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import BadReply, BadUrl, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down, wrong_authorities
+from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
+from drafter_client.http.trust import SYSTEM, Trust
 from specpair.protocol.http_reply import MOST_OF_A_HEAD, HeadTooLong
 
 Headers = list[tuple[bytes, bytes]]
 P = ParamSpec("P")
 
-_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-_ADVICE = {  # by what the reason of a failed connection contains, the first that fits
-    "mismatch": "its certificate is for other names: ask it by one of those, or issue one for this name",
-    "has expired": "renew its certificate there, or set this machine's clock",
-    "not yet valid": "is the clock of this machine right?",
-    _UNTRUSTED: "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
-    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS, write http:// instead of https://",
-    "": "is it running, and is the port right?",
-}
 PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
 # UnicodeError: for an invalid host name.
 _CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, socksio.ProtocolError, UnicodeError)
@@ -111,16 +102,24 @@ class HttpConnection:
     """
 
     def __init__(
-        self, url: str, transport: httpx.BaseTransport | None = None, *, at: str = "", checks_health: bool = True
+        self,
+        url: str,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        at: str = "",
+        trust: Trust = SYSTEM,
+        checks_health: bool = True,
     ) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
             None: a connection of its own.
         `at`: the network address to take of those that its name has; empty: any.
         """
         in_full = with_scheme(url)
-        address, self._at = parsed(in_full), at
+        address, self._at, self._trust = parsed(in_full), at, trust
         self.url = in_full.rstrip("/")
         self._plain = address.scheme == "http"  # without TLS
+        if self._plain and trust.pin:
+            raise BadUrl(f"{self.url} is a host that was joined, with a pinned certificate: write https://")
         # Not where ":80" is written, as httpx leaves that out.
         self._without_port = address.port is None and self.url == f"http://{address.netloc.decode()}"
         prefix = self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
@@ -132,7 +131,7 @@ class HttpConnection:
         self._aborted = False
         self._response: httpx.Response | None = None  # the one that is being read
         probe = _weakly(self._ask_probe) if checks_health else None
-        self._transport = transport or VerifierTransport(address, _weakly(self._check), probe, at)
+        self._transport = transport or VerifierTransport(address, _weakly(self._check), probe, at, trust)
         self._own = self._transport if isinstance(self._transport, VerifierTransport) else None
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: Headers, timeout: float) -> httpx.Response:
@@ -285,11 +284,9 @@ class HttpConnection:
         if isinstance(error, _CANNOT_CONNECT):
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
-            advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
-            if advice is _ADVICE[_UNTRUSTED] and (file := os.environ.get("SSL_CERT_FILE")):
-                advice = wrong_authorities(file)
-            if advice is _ADVICE[""] and self._without_port:
-                advice += f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
+            usual = f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
+            port = usual if self._without_port else ""
+            advice = self._trust.advice(reason) or f"is it running, and is the port right?{port}"
             return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
@@ -305,7 +302,7 @@ class HttpConnection:
 
     def _ask_probe(self, waited: float) -> None:
         """Send `_probe` over another connection. Raises ConnectionLost if nothing answers."""
-        prober = self._prober = HttpConnection(self.url, at=self._at, checks_health=False)
+        prober = self._prober = HttpConnection(self.url, at=self._at, trust=self._trust, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()

@@ -13,6 +13,7 @@ from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.connection import Headers, HttpConnection
 from drafter_client.http.outages import Stop
+from drafter_client.http.trust import Trust
 from specpair.protocol.errors import BadGateway, SpecPairError, Unauthorized, from_body
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
@@ -82,11 +83,12 @@ class Requests:
         *,
         api_key: str | None,
         outage_follows: bool,
+        trust: Trust,
         transport: BaseTransport | None,
         sleep: Callable[[float], object],
         clock: Callable[[], float],
     ) -> None:
-        self._sleep, self._clock, self._transport = sleep, clock, transport
+        self._sleep, self._clock, self._trust, self._transport = sleep, clock, trust, transport
         self._open(address)
         self._api_key, self._outage_follows = api_key, outage_follows
         self._reached = False  # whether a connection was ever made
@@ -105,7 +107,7 @@ class Requests:
 
     def _open(self, address: VerifierAddress) -> None:
         self.address = address
-        self.connection = HttpConnection(address.url, self._transport, at=address.at)
+        self.connection = HttpConnection(address.url, self._transport, at=address.at, trust=self._trust)
         self.url = self.connection.url
 
     def abort(self) -> None:

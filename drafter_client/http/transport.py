@@ -17,6 +17,7 @@ import httpcore
 import httpx
 
 from drafter_client.http.addresses import proxy_for
+from drafter_client.http.trust import SYSTEM, Trust
 from specpair.protocol.http_reply import ReplyError, ReplyParser, request_head
 
 _READ = 64 * 1024  # bytes, at most, of one read
@@ -92,18 +93,22 @@ class Http11Connection:
 class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
     """One connection to the verifier at `url`, through the proxy that the environment names. Raises BadUrl.
 
-    Certificates are checked against those that the system trusts, or those in SSL_CERT_FILE and SSL_CERT_DIR. Requests
-    raise also what `on_read` and `on_silence` raise.
+    Requests raise also what `on_read` and `on_silence` raise.
     """
 
     def __init__(
-        self, url: httpx.URL, on_read: Callable[[], None], on_silence: Callable[[float], None] | None, at: str = ""
+        self,
+        url: httpx.URL,
+        on_read: Callable[[], None],
+        on_silence: Callable[[float], None] | None,
+        at: str,
+        trust: Trust,
     ) -> None:
         """`on_read`: called before each read.
         `on_silence`: called with the seconds waited, again and again while a response takes long.
         `at`: the network address to take of those that the name in `url` has; empty: any. A proxy chooses itself.
         """
-        self._at = at
+        self._at, self._trust = at, trust
         self.on_read, self.on_silence = on_read, on_silence
         self.proxy = proxy_for(url)
         self.secure = url.scheme == "https"
@@ -140,9 +145,9 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         return self._connection
 
     def _opened(self, origin: httpcore.Origin) -> "Http11Connection | _ProxiedConnection":
-        tls = ssl.create_default_context() if self.secure else None
+        tls = self._trust.context if self.secure else None
         if self.proxy is not None:
-            to_proxy = ssl.create_default_context() if self.proxy.url.scheme == "https" else None
+            to_proxy = SYSTEM.context if self.proxy.url.scheme == "https" else None
             proxy = httpcore.Proxy(str(self.proxy.url), self.proxy.raw_auth, ssl_context=to_proxy)
             pool = httpcore.ConnectionPool(tls, proxy, network_backend=self)
             return _ProxiedConnection(pool.create_connection(origin), self._url)
@@ -263,14 +268,3 @@ def shut_down(stream: httpcore.NetworkStream | None) -> None:
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # it may just have been closed
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket would break its reader
-
-
-def wrong_authorities(file: str) -> str:
-    """The advice where the verifier's certificate is not trusted by those in `file`, which SSL_CERT_FILE names."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-    except ssl.SSLError:
-        return f"SSL_CERT_FILE names {file}, which holds no certificate in PEM: name the file of its CA"
-    except OSError as error:
-        return f"SSL_CERT_FILE names {file} ({error.strerror}): name the file of its CA"
-    return f"no CA in {file}, which SSL_CERT_FILE names, has signed its certificate: name the file of the one that has"

@@ -4,7 +4,8 @@ Method. Two uvicorn processes on loopback: ours with the scripted backend, and o
 answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
 POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
 its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
-one.) Then it alternates sessions of the same verifier, one of them through `specpair router`.
+one.) Then it alternates sessions of the same verifier, one of them through `specpair router`, and sessions of two
+commands `verifier`, one of them over TLS with a certificate of its own that the client has pinned.
 
     python -m lab.benchmarks.round_trip [--rounds 2000]
 """
@@ -12,22 +13,30 @@ one.) Then it alternates sessions of the same verifier, one of them through `spe
 import http.client
 import json
 import os
+import socket
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
+import httpx
 from fastapi import FastAPI
 
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
+from drafter_client.http.trust import SYSTEM, Trust
 from gateway.router.app import create_app
 from gateway.router.messages import NodeSpec
 from gateway.router.settings import RouterSettings
+from lab.benchmarks.harness.machine import running
 from lab.benchmarks.harness.report import Report, options_of
-from specpair.child_processes.serving import serve, verifier
+from specpair.child_processes.serving import serve, variables, verifier
 from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
+from tests.certificates import made
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {
@@ -52,7 +61,7 @@ def router() -> FastAPI:
 
 
 def main() -> None:
-    options = options_of(__doc__, {"rounds": 2000, "passes": 5})
+    options = options_of(__doc__, {"rounds": 2000, "passes": 5}, "cryptography")
     report = Report("round_trip", options)
     context = (options.rounds + 2 * WARM_UP) * (options.passes + 2) * 2
     with (
@@ -78,15 +87,41 @@ def main() -> None:
             closing(VerifierClient(behind.url)) as through,
         ):
             through.wait_until_ready()
-            with closing(Session(client)) as direct, closing(Session(through)) as routed:
-                taken = [(direct.round(), routed.round()) for _ in range(options.rounds + WARM_UP)][WARM_UP:]
-            shown = [
-                f"p{100 * share:g} {quantile(routed_ms, share) - quantile(direct_ms, share):.3f} ms"
-                for direct_ms, routed_ms in [list(zip(*taken, strict=True))]
-                for share in SHARES
-            ]
-            report.line("specpair router adds: " + "   ".join(shown))
+            report.line(f"specpair router adds: {_added(client, through, options.rounds)}")
+    with TemporaryDirectory() as folder:
+        own, file = made(), Path(folder, "server.pem")
+        file.write_bytes(own.file)
+        with (
+            _command(context) as plain,
+            _command(context, Trust(own.pem), "--ssl-certfile", str(file)) as encrypted,
+        ):
+            for number in range(options.passes):
+                report.line(f"pass {number + 1}: TLS adds: {_added(plain, encrypted, options.rounds)}")
     report.save()
+
+
+@contextmanager
+def _command(context: int, trust: Trust = SYSTEM, *flags: str) -> Iterator[VerifierClient]:
+    """A client of the command `verifier` with these flags."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"{'https' if flags else 'http'}://127.0.0.1:{port}"
+    environment = {**os.environ, **variables(backend="scripted", context=context)}
+    command = ("-m", "verifier_server", "--port", str(port), *flags)
+    with (
+        httpx.Client(base_url=url, verify=trust.context, trust_env=False) as client,
+        running(*command, client=client, ready="/health", environment=environment, seconds=60),
+        closing(VerifierClient(url, trust=trust)) as asked,
+    ):
+        yield asked
+
+
+def _added(one: VerifierClient, other: VerifierClient, rounds: int) -> str:
+    """By how much longer a round takes with the other client, as both take turns."""
+    with closing(Session(one)) as first, closing(Session(other)) as second:
+        taken = [(first.round(), second.round()) for _ in range(rounds + WARM_UP)][WARM_UP:]
+    short, long = zip(*taken, strict=True)
+    return "   ".join(f"p{100 * share:g} {quantile(long, share) - quantile(short, share):.3f} ms" for share in SHARES)
 
 
 class Session:

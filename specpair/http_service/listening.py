@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -22,6 +23,7 @@ from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
 PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
+HANDSHAKE = 5.0  # seconds for a TLS handshake; asyncio's own limit is a minute, and clients wait as long as this
 
 _log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
 
@@ -67,17 +69,26 @@ def shown_address(bound: socket.socket) -> str:
 
 
 class ListeningServer(uvicorn.Server):
-    """uvicorn on bound sockets: logs their addresses, which uvicorn omits for them, and renews the certificate."""
+    """uvicorn on bound sockets: logs their addresses, which uvicorn omits for them, limits the time of a TLS handshake,
+    and renews the certificate."""
 
-    def __init__(self, config: uvicorn.Config, certificate: Certificate | None) -> None:
+    def __init__(self, config: uvicorn.Config, certificate: Certificate | None, handshake: float = HANDSHAKE) -> None:
+        """`handshake`: seconds in which a client must have completed it."""
         super().__init__(config)
-        self._certificate = certificate
+        self._certificate, self._handshake = certificate, handshake
         self._renewing: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])  # it would make the servers of the sockets without the limit
+        connection: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        make = partial(connection, self.config, self.server_state, self.lifespan.state)
+        scheme, limit = ("http", None) if self.config.ssl is None else ("https", self._handshake)
         for bound in sockets or ():
-            scheme = "http" if self._certificate is None else "https"
+            self.servers.append(
+                await asyncio.get_running_loop().create_server(
+                    make, sock=bound, ssl=self.config.ssl, backlog=self.config.backlog, ssl_handshake_timeout=limit
+                )
+            )
             _log.info("Uvicorn running on %s://%s (Press CTRL+C to quit)", scheme, shown_address(bound))
         if self._certificate is not None and self.config.ssl is not None:
             self._renewing = asyncio.create_task(self._certificate.renew(self.config.ssl))

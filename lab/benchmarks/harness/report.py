@@ -26,6 +26,7 @@ _LISTS = {  # where the packages are named that one program or another needs
     "playwright": "requirements/browser.txt",
     "PIL": "requirements/lab.txt",
     "pyte": "requirements/dev.txt",
+    "cryptography": "requirements/dev.txt",
     "torch": "requirements/torch.txt",
     "transformers": "requirements/torch.txt",
     "llama_cpp": "requirements.txt",

@@ -1,6 +1,7 @@
 """A server on a bare socket: it sends the bytes that a test gives it, and counts what it receives."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -74,6 +75,21 @@ def echo(peer: Peer) -> None:
     """Answer every request of a connection with its own body."""
     while (request := peer.read()) is not None:
         peer.reply(request.body or b"{}")
+
+
+def over_tls(context: ssl.SSLContext, script: Callable[[Peer], None] = echo) -> Callable[[Peer], None]:
+    """`script` on the encrypted connection of a server with these settings."""
+
+    def secured(peer: Peer) -> None:
+        try:
+            with context.wrap_socket(peer.connection, server_side=True) as encrypted:
+                inner = Peer(encrypted, peer.log)
+                with closing(inner.file):
+                    script(inner)
+        except (ssl.SSLError, ConnectionError):  # the client refuses the certificate, or has none
+            pass
+
+    return secured
 
 
 @dataclass

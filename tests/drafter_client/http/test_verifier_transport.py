@@ -16,7 +16,7 @@ from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierUnre
 from drafter_client.http.addresses import proxy_for
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from tests.drafter_client.http.raw_server import Peer, answering, echo
+from tests.drafter_client.http.raw_server import Peer, answering, echo, over_tls
 from tests.drafter_client.support import Verifier
 
 Script = Callable[[Peer], None]
@@ -55,17 +55,7 @@ def _over_tls(
     if asks_certificate:
         authority.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
-
-    def secured(peer: Peer) -> None:
-        try:
-            with context.wrap_socket(peer.connection, server_side=True) as encrypted:
-                inner = Peer(encrypted, peer.log)
-                with closing(inner.file):
-                    script(inner)
-        except (ssl.SSLError, ConnectionError):  # the client refuses the certificate, or has none
-            pass
-
-    return secured
+    return over_tls(context, script)
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])

@@ -177,9 +177,10 @@ def test_a_child_that_cannot_be_started_is_told_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker(CHILD)
-    with monkeypatch.context() as patch, pytest.raises(Unanswered, match="could not be started: No such file"):
+    with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(tmp_path / "none"))
-        worker.start()
+        with pytest.raises(Unanswered, match="could not be started: No such file"):
+            worker.start()
     assert worker.ask({"a": 1}, 30)["a"] == 1
 
 

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +16,8 @@ def limited(limits: ConnectionLimits) -> type[Connection]:
     return type("Limited", (Connection,), {"limits": limits})
 
 
-def config_of(app: Any, loop: str = "auto", http: type[Connection] = Connection) -> uvicorn.Config:
-    """The configuration of a server for a bare ASGI application. `loop`: uvicorn's name."""
+def config_of(app: Any, loop: str = "auto", http: type[Connection] = Connection, **more: Any) -> uvicorn.Config:
+    """The configuration of a server for a bare ASGI application. `loop`: uvicorn's name; `more`: further settings."""
 
     async def answering(scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -25,13 +25,16 @@ def config_of(app: Any, loop: str = "auto", http: type[Connection] = Connection)
         finally:
             answered(scope)
 
-    return uvicorn.Config(answering, http=http, loop=loop, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    more |= {"lifespan": "off", "log_config": None, "timeout_graceful_shutdown": 1}
+    return uvicorn.Config(answering, http=http, loop=loop, **more)
 
 
 @contextmanager
-def serving(config: uvicorn.Config) -> Iterator[tuple[str, int]]:
+def serving(
+    config: uvicorn.Config, make: Callable[[uvicorn.Config], uvicorn.Server] = uvicorn.Server
+) -> Iterator[tuple[str, int]]:
     """A server in a thread. Yields its address."""
-    server = uvicorn.Server(config)
+    server = make(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
