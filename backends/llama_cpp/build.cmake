@@ -3,6 +3,19 @@
 # library on in CMake's cache; this variable takes precedence over the cache.
 set(LLAMA_BUILD_COMMON OFF)
 
+# A wheel has no links, so it would hold each library three times, as libggml.so, .so.0 and .so.0.25.3, and a process
+# would load ggml twice: by the name that llama_cpp opens, and by the one that libllama.so asks for. The second would have
+# no GPUs and, with GGML_BACKEND_DL, no processors. So the libraries get no versions. Their targets do not exist yet.
+function(specpair_one_name_for_each_library)
+    foreach(target llama ggml ggml-base ${GGML_AVAILABLE_BACKENDS})
+        if(TARGET ${target})
+            set_property(TARGET ${target} PROPERTY VERSION)
+            set_property(TARGET ${target} PROPERTY SOVERSION)
+        endif()
+    endforeach()
+endfunction()
+cmake_language(DEFER CALL specpair_one_name_for_each_library)
+
 # The options that scripts/compiler_options.py found this compiler to need, after all flags of the user.
 foreach(language C CXX)
     if(SPECPAIR_${language}_OPTIONS)

@@ -22,7 +22,7 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 from llama_cpp import llama_cpp as _bindings  # noqa: E402
 
-__all__ = ["lib", "take_warnings"]
+__all__ = ["ggml", "lib", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
@@ -45,10 +45,10 @@ def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
 
 
 lib.llama_log_set(_keep, ctypes.c_void_p(0))  # replaces llama_cpp's callback, which prints everything
-_ggml = _bindings._lib  # with the copy of ggml that llama.cpp uses: a wheel has several
-if not _ggml.ggml_backend_reg_count():
+ggml = _bindings._lib  # with the copy of ggml that llama.cpp uses: a wheel can have several
+if not ggml.ggml_backend_reg_count():
     # Built with GGML_BACKEND_DL: a file for each kind of processor beside the library. The best for this one is loaded.
-    _ggml.ggml_backend_load_all_from_path(str(_bindings._base_path).encode())
+    ggml.ggml_backend_load_all_from_path(str(_bindings._base_path).encode())
 
 
 def take_warnings() -> str:

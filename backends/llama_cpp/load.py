@@ -7,19 +7,17 @@ from dataclasses import replace
 
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
-from backends.llama_cpp.library import lib
+from backends.llama_cpp.library import ggml, lib
 from backends.llama_cpp.model import KV_BYTES, find_gguf
 from backends.llama_cpp.requantised import requantised
 from backends.machine import available_bytes
 from specpair.engines.backend import Progress
 from specpair.engines.load_options import COMPILATION, STORED, FreeMemory, LoadOptions
 
-from llama_cpp import _ggml  # isort: skip - after the library
-
 _GPU = 1  # of ggml's types of devices: a GPU with memory of its own; one that shares the machine's is another type
-_ggml.libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-_ggml.libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-_ggml.libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+ggml.ggml_backend_dev_description.restype = ctypes.c_char_p
 
 
 def load(
@@ -58,18 +56,18 @@ def gpu_bytes() -> list[int]:
     found = []
     for device in _gpus():
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        _ggml.libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
         found.append(free.value)
     return found
 
 
 def gpu_names() -> list[str]:
     """The name of each GPU with its own memory."""
-    return [_ggml.libggml.ggml_backend_dev_description(device).decode() for device in _gpus()]
+    return [ggml.ggml_backend_dev_description(device).decode() for device in _gpus()]
 
 
 def _gpus() -> Iterator[ctypes.c_void_p]:
-    for at in range(_ggml.libggml.ggml_backend_dev_count()):
-        device = ctypes.c_void_p(_ggml.libggml.ggml_backend_dev_get(ctypes.c_size_t(at)))
-        if _ggml.libggml.ggml_backend_dev_type(device) == _GPU:
+    for at in range(ggml.ggml_backend_dev_count()):
+        device = ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(at)))
+        if ggml.ggml_backend_dev_type(device) == _GPU:
             yield device

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from itertools import takewhile
 from pathlib import Path
 
@@ -193,8 +193,9 @@ def repair_command(option: str = "") -> str:
     """
     given = f"'-DLLAVA_BUILD=OFF {option}'" if option else "-DLLAVA_BUILD=OFF"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python"
+    published = _version().partition("+")[0]  # only our own wheels have a local version: there is no source of it
     return pip_install(
-        f"{options} llama-cpp-python=={_version()}", f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
+        f"{options} llama-cpp-python=={published}", f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
     )
 
 
@@ -260,8 +261,12 @@ def main(arguments: Sequence[str]) -> int:
         else:
             logging.basicConfig(format="setup: %(message)s", level=logging.INFO)
             extra_buffers()
+            import_module("llama_cpp")  # after the child: here, a crash would leave no reason
     except BackendError as error:
         print(error if arguments else f"setup: {error}", file=sys.stderr)
+        return 1
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:
+        print(f"setup: llama.cpp does not load: {error}. Compile it: {repair_command()}", file=sys.stderr)
         return 1
     return 0
 

@@ -85,7 +85,8 @@ def test_the_recipe_is_enough_to_install_packages_and_changes_with_them_only(tmp
         for source in sources:
             shutil.copy(ROOT / source, tmp_path / folder)
     copied = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert copied == {"requirements.txt", "setup", "compiler_options.py", "tile_probe.c", "build.cmake"}
+    scripts = {"setup", "prebuilt.py", "wheel_number", "compiler_options.py", "tile_probe.c"}
+    assert copied == {"requirements.txt", "build.cmake"} | scripts
     (tmp_path / ".venv/bin").mkdir(parents=True)
     for name in ("pip", "python"):
         (tmp_path / ".venv/bin" / name).write_text('#!/bin/sh\necho "$*" >>called\n', encoding="utf-8")

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,21 @@ def test_setup_prints_a_crash_and_exits_with_1(
     assert selfcheck.main([]) == 1
     assert capsys.readouterr().err == "setup: it died\n"
     assert os.path.isfile(DEFAULT_DRAFT)
+
+
+def test_setup_fails_where_the_library_does_not_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> object:
+        raise RuntimeError("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(selfcheck, "extra_buffers", lambda: True)
+    monkeypatch.setattr(selfcheck, "import_module", missing)
+    monkeypatch.setattr(metadata, "version", lambda name: "9.8+specpair.1")
+    assert selfcheck.main([]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("setup: llama.cpp does not load: libgomp.so.1: cannot open shared object file. Compile it: ")
+    assert " llama-cpp-python==9.8" in said and "specpair.1" not in said, "a version that has a source"
 
 
 Q4_0 = 2  # ggml's number
