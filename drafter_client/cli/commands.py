@@ -17,7 +17,7 @@ from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
-COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "corpus", "key", "completion")
+COMMANDS = ("chat", "serve", "solo", "compare", "tune", "bench", "report", "models", "corpus", "key", "completion")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _ANSWER = 1024  # the most tokens of an answer in a chat, unless told
 _OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
@@ -31,15 +31,16 @@ _LEAVE = ", leave one of the two out"
 def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench | report DIR\n"
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | tune | bench | report DIR\n"
         "models | corpus | key | completion   (each has --help)",
         description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
         "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, "
         "'serve' offers it to programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, "
-        "'compare' measures every mode, 'bench' measures endpoints side by side, 'report' shows what "
-        "--profile recorded, 'models' downloads and compares models, 'corpus' indexes your files, 'key' "
-        "makes API keys for 'serve', 'completion' prints completions for a shell. Most flags can also be variables, or "
-        "keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
+        "'compare' measures every mode, 'tune' finds the draft model that helps most, 'bench' measures endpoints side "
+        "by side, 'report' shows what --profile recorded, 'models' downloads and compares models, 'corpus' indexes "
+        "your files, 'key' makes API keys for 'serve', 'completion' prints completions for a shell. Most flags can "
+        "also be variables, or keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table "
+        "[drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',

@@ -94,6 +94,13 @@ def _run(arguments: list[str]) -> int:
             return _run_with_model(run_solo_command, commands.solo_options(rest))
         case "compare":
             return _run_with_model(run_compare, commands.compare_options(rest))
+        case "tune":
+            from drafter_client.cli.tune import (
+                run_tune,
+                tune_options,
+            )  # with the catalogue, which the others do without
+
+            return _run_with_model(run_tune, tune_options(rest))
         case "models":
             from drafter_client.cli.models import run_models  # with llama.cpp, which the others may do without
 
@@ -119,6 +126,7 @@ def parsers() -> Parsers:
     among them if it is installed."""
     from drafter_client.cli.corpus import corpus_parser
     from drafter_client.cli.models import models_parser
+    from drafter_client.cli.tune import tune_parser
     from specpair.command_line import completion
 
     return {
@@ -127,6 +135,7 @@ def parsers() -> Parsers:
         "drafter serve": commands.serve_parser,
         "drafter solo": commands.solo_parser,
         "drafter compare": commands.compare_parser,
+        "drafter tune": tune_parser,
         "drafter models": models_parser,
         "drafter corpus": corpus_parser,
         "drafter key": lambda: key_command.parser("drafter"),
