@@ -24,7 +24,7 @@ TEXTS = (  # what a chat is about: a short explanation, code, and a list
     "Write a Python function that returns the n most frequent words of a text, with a docstring.",
     "List five things to check before a long bicycle tour, each with one short reason.",
 )
-TOKENS, _FEWEST, _LONGEST = 96, 32, 30.0  # tokens of a text; fewer where it would take more seconds
+TOKENS, _FEWEST, _LONGEST = 96, 48, 40.0  # tokens of a text; fewer where it would take more seconds
 SECONDS = 180.0  # no further draft model is begun that would end later, by the time that the one before took
 _WARM_UP = 8  # tokens that each mode writes before the measurement
 _PAYS = 1.05  # a smaller gain is none: another run might find the contrary
@@ -43,7 +43,8 @@ class Candidate(NamedTuple):
 class MeasuredGain:
     """A draft model's gain. Rates of texts are compared with those of the target alone on the same text.
 
-    `mode`: the mode that gained most. `gain`: times the target alone over all texts; `low`, `high`: of single texts.
+    `mode`: the mode that gained most. `gain`: times the target alone, the median of all texts; `low`, `high`: of single
+    texts, the least and the greatest.
     `step_ms`: a draft step; None: it was not timed. `acceptance`: the acceptance rate, 0 to 1; None: nothing judged.
     """
 
@@ -117,10 +118,9 @@ def tune(
         following = max(left, key=lambda each: expected[each.name], default=None)
         if following is not None and expected[following.name] < _PAYS * best:
             following = None
-    best_of_all = max(found, key=lambda each: each.gain, default=None)
-    if best_of_all is None or best_of_all.gain < _PAYS:
+    kept = max(found, key=lambda each: each.gain, default=None)
+    if kept is None or kept.gain < _PAYS:
         return Tuned(target, None, Mode.TARGET, 1.0, 1.0, 1.0, link, tuple(found))
-    kept = best_of_all
     return Tuned(target, kept.draft, kept.mode, kept.gain, kept.low, kept.high, link, tuple(found))
 
 
@@ -131,25 +131,30 @@ def _measured(name: str, pair: Pair, tokens: int) -> MeasuredGain:
     for number, text in enumerate(TEXTS):
         ids = _prompt(pair, text)
         if number == 0:
-            slowest = max(_token_time(_write(pair, ids, mode, _WARM_UP)) for mode in modes)
-            tokens = max(min(tokens, _FEWEST), min(tokens, int(_LONGEST / slowest)))
+            slowest = min(_rate(_write(pair, ids, mode, _WARM_UP)) for mode in modes)
+            tokens = min(tokens, max(_FEWEST, int(_LONGEST * slowest)))
         for mode in modes if number % 2 == 0 else reversed(modes):
             written[mode].append(_write(pair, ids, mode, tokens))
-    alone = [_token_time(each) for each in written[Mode.TARGET]]
-    times = {mode: [_token_time(each) for each in written[mode]] for mode in drafting}
-    mode = min(drafting, key=lambda each: sum(times[each]))
-    ratios = [one / other for one, other in zip(alone, times[mode], strict=True)]
+    rates = {mode: [_rate(each) for each in written[mode]] for mode in modes}
+    ratios = {
+        mode: [rate / alone for rate, alone in zip(rates[mode], rates[Mode.TARGET], strict=True)] for mode in drafting
+    }
+    mode = max(drafting, key=lambda each: median(ratios[each]))
     steps = [each.draft_token_ms for each in written[mode] if each.draft_token_ms is not None]
     drafted = sum(each.drafted for each in written[mode])
     return MeasuredGain(
         draft=name,
         mode=mode,
-        gain=sum(alone) / sum(times[mode]),
-        low=min(ratios),
-        high=max(ratios),
+        gain=median(ratios[mode]),
+        low=min(ratios[mode]),
+        high=max(ratios[mode]),
         step_ms=median(steps) if steps else None,
         acceptance=sum(each.accepted for each in written[mode]) / drafted if drafted else None,
     )
+
+
+def _rate(stats: Stats) -> float:
+    return stats.tokens_per_second or 1e-3  # never 0, so that ratios can be made
 
 
 def _prompt(pair: Pair, text: str) -> list[int]:
@@ -162,11 +167,6 @@ def _prompt(pair: Pair, text: str) -> list[int]:
 def _write(pair: Pair, ids: list[int], mode: Mode, tokens: int) -> Stats:
     with pair.generate(ids, Options(max_tokens=tokens, mode=mode).cold()) as generation:
         return generation.read().stats
-
-
-def _token_time(stats: Stats) -> float:
-    """Seconds a token behind the first: the answers of a chat read few tokens anew, and a short text many."""
-    return (stats.working_time - 1e-3 * stats.ttft_ms) / max(1, stats.generated_tokens - 1)
 
 
 def _expected(

@@ -40,11 +40,7 @@ def tune_parser() -> Parser:
         description="Find the draft model that helps most with this verifier over this link: choose one of the "
         "catalogue, fetch it after one question, write three short texts with it and with the target alone by turns, "
         "try another size if that may help more, and say what to keep.",
-        examples=(
-            "drafter tune --verifier http://bigbox:8000",
-            "drafter tune --yes --json",
-            "drafter tune --draft-hf Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M",
-        ),
+        examples=("drafter tune --verifier http://bigbox:8000", "drafter tune --yes --json"),
     )
     parser.add_config_flags()
     parser.add_argument("--yes", action=Switch, help="fetch draft models without a question, also of other sizes")
@@ -103,14 +99,12 @@ def tune_for(
     *,
     yes: bool = False,
     seconds: float = SECONDS,
-    ask: Callable[[str], bool] | None = None,
 ) -> Tuned:
     """Choose draft models for a target, ask once whether to fetch the best, and measure; see `tune`.
 
     A model that is not in the cache is fetched after the question, or with `yes`; only then other sizes are, too.
 
     `base`: the options of a draft model, but for its name.
-    `ask`: in place of a question in the terminal.
 
     Raises what `make` raises, and ModelLoadError for a catalogue that is none.
     """
@@ -120,7 +114,7 @@ def tune_for(
     for entry in choice.entries:
         wanted = entry.name in here or yes
         if not (wanted or asked or fetched):
-            asked, wanted = True, (ask or _ask)(f"target {info.name} · draft {entry.words}: fetch? [Y/n] ")
+            asked, wanted = True, _ask(f"target {info.name} · draft {entry.words}: fetch? [Y/n]")
         if wanted:
             fetched.append(Candidate(entry.name, replace(base, hf=entry.name, path=DEFAULT_DRAFT), entry.bytes))
         else:
