@@ -43,8 +43,8 @@ class Candidate(NamedTuple):
 class MeasuredGain:
     """A draft model's gain. Rates of texts are compared with those of the target alone on the same text.
 
-    `mode`: the mode that gained most. `gain`: times the target alone, the median of all texts; `low`, `high`: of single
-    texts, the least and the greatest.
+    `mode`: the mode that gained most. `gain`: times the target alone, by the seconds of a token in all texts; `low`,
+    `high`: of single texts, the least and the greatest.
     `step_ms`: a draft step; None: it was not timed. `acceptance`: the acceptance rate, 0 to 1; None: nothing judged.
     """
 
@@ -131,30 +131,29 @@ def _measured(name: str, pair: Pair, tokens: int) -> MeasuredGain:
     for number, text in enumerate(TEXTS):
         ids = _prompt(pair, text)
         if number == 0:
-            slowest = min(_rate(_write(pair, ids, mode, _WARM_UP)) for mode in modes)
-            tokens = min(tokens, max(_FEWEST, int(_LONGEST * slowest)))
+            slowest = max(_token_time(_write(pair, ids, mode, _WARM_UP)) for mode in modes)
+            tokens = min(tokens, max(_FEWEST, int(_LONGEST / slowest)))
         for mode in modes if number % 2 == 0 else reversed(modes):
             written[mode].append(_write(pair, ids, mode, tokens))
-    rates = {mode: [_rate(each) for each in written[mode]] for mode in modes}
-    ratios = {
-        mode: [rate / alone for rate, alone in zip(rates[mode], rates[Mode.TARGET], strict=True)] for mode in drafting
-    }
-    mode = max(drafting, key=lambda each: median(ratios[each]))
+    times = {mode: [_token_time(each) for each in written[mode]] for mode in modes}
+    mode = min(drafting, key=lambda each: sum(times[each]))
+    ratios = [alone / took for alone, took in zip(times[Mode.TARGET], times[mode], strict=True)]
     steps = [each.draft_token_ms for each in written[mode] if each.draft_token_ms is not None]
     drafted = sum(each.drafted for each in written[mode])
     return MeasuredGain(
         draft=name,
         mode=mode,
-        gain=median(ratios[mode]),
-        low=min(ratios[mode]),
-        high=max(ratios[mode]),
+        gain=sum(times[Mode.TARGET]) / sum(times[mode]),
+        low=min(ratios),
+        high=max(ratios),
         step_ms=median(steps) if steps else None,
         acceptance=sum(each.accepted for each in written[mode]) / drafted if drafted else None,
     )
 
 
-def _rate(stats: Stats) -> float:
-    return stats.tokens_per_second or 1e-3  # never 0, so that ratios can be made
+def _token_time(stats: Stats) -> float:
+    """Seconds a token, prefill included."""
+    return stats.working_time / max(1, stats.generated_tokens)
 
 
 def _prompt(pair: Pair, text: str) -> list[int]:

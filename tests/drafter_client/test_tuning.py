@@ -41,7 +41,8 @@ class PacedPair:
         self.written.append((ids[0], options.mode, options.max_tokens))
         slower = 1.0 + 0.5 * ids[0]  # the machine gets slower with each text, for all modes
         stats = SimpleNamespace(
-            tokens_per_second=1.0 / (self._seconds[options.mode] * slower),
+            working_time=self._seconds[options.mode] * slower * options.max_tokens,
+            generated_tokens=options.max_tokens,
             draft_token_ms=None if options.mode is Mode.TARGET else 5.0,
             drafted=0 if options.mode is Mode.TARGET else 10,
             accepted=0 if options.mode is Mode.TARGET else 8,
