@@ -61,10 +61,10 @@ class Trust:
         if sign is None:
             return ""
         if self.pin and sign in (_UNTRUSTED, _NO_TLS):
-            shown = "does not speak TLS" if sign == _NO_TLS else "shows another certificate"
+            shows = "does not speak TLS, unlike" if sign == _NO_TLS else "shows another certificate than"
             return (
-                f"what answers there {shown} than the host that you joined (pin {self.fingerprint}): if that was set "
-                "up anew, join it again with a new link (drafter join LINK); else another machine has this address"
+                f"what answers there {shows} the host that you joined (pin {self.fingerprint}): if that was set up "
+                "anew, join it again with a new link (drafter join LINK); else another machine has this address"
             )
         file = os.environ.get("SSL_CERT_FILE")
         return _wrong_authorities(file) if file and sign == _UNTRUSTED else _ADVICE[sign]
