@@ -56,30 +56,32 @@ class MeasuredGain:
     step_ms: float | None
     acceptance: float | None
 
+    @property
+    def spread(self) -> str:
+        return f"{self.gain:.2f} ({self.low:.2f} to {self.high:.2f})"
+
     def __str__(self) -> str:
         step = "" if self.step_ms is None else f"a draft step {self.step_ms:.1f} ms, "
         judged = "" if self.acceptance is None else f"{self.acceptance:.0%} of the draft tokens accepted, "
-        spread = f"({self.low:.2f} to {self.high:.2f})"
-        return f"{self.draft}: {step}{judged}{self.mode} is {self.gain:.2f} {spread} times the target alone"
+        return f"{self.draft}: {step}{judged}{self.mode} is {self.spread} times the target alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What to write texts with. `draft`: the draft model that is kept; None: no draft model helps, and `gain` is 1."""
+    """What to draft with. `kept`: the best draft model with its mode; None: no draft model helps.
+
+    `round_trip_ms`: None: no draft model could be loaded. `measured`: all draft models that were measured.
+    """
 
     target: str
-    draft: str | None
-    mode: Mode
-    gain: float
-    low: float
-    high: float
-    round_trip_ms: float | None  # None: no draft model could be loaded
-    measured: tuple[MeasuredGain, ...]  # of all draft models that were measured
+    kept: MeasuredGain | None
+    round_trip_ms: float | None
+    measured: tuple[MeasuredGain, ...]
 
     def __str__(self) -> str:
-        if self.draft is None:
+        if self.kept is None:
             return "no draft model helps here: the target alone"
-        return f"{self.draft} in mode {self.mode}, {self.gain:.2f} ({self.low:.2f} to {self.high:.2f}): kept"
+        return f"{self.kept.draft} in mode {self.kept.mode}, {self.kept.spread}: kept"
 
 
 def tune(
@@ -115,13 +117,10 @@ def tune(
             expected = {each.name: float("inf") for each in left}
         took = clock() - started
         best = max((1.0, *(each.gain for each in found)))
-        following = max(left, key=lambda each: expected[each.name], default=None)
-        if following is not None and expected[following.name] < _PAYS * best:
-            following = None
-    kept = max(found, key=lambda each: each.gain, default=None)
-    if kept is None or kept.gain < _PAYS:
-        return Tuned(target, None, Mode.TARGET, 1.0, 1.0, 1.0, link, tuple(found))
-    return Tuned(target, kept.draft, kept.mode, kept.gain, kept.low, kept.high, link, tuple(found))
+        worth = [each for each in left if expected[each.name] >= _PAYS * best]
+        following = max(worth, key=lambda each: expected[each.name], default=None)
+    kept = max((each for each in found if each.gain >= _PAYS), key=lambda each: each.gain, default=None)
+    return Tuned(target, kept, link, tuple(found))
 
 
 def _measured(name: str, pair: Pair, tokens: int) -> MeasuredGain:
@@ -173,12 +172,10 @@ def _expected(
 ) -> dict[str, float]:
     """The gain that each of the others may have, by that of a measured candidate: a step reads all bytes of a model,
     and larger models are rejected less."""
-    selection, accepted, gains = pair.paired.selection, measured.acceptance, dict[str, float]()
-    for each in others:
-        gains[each.name] = 0.0
-        if candidate.bytes and each.bytes and accepted is not None:
-            size = each.bytes / candidate.bytes
-            then = max(0.0, 1.0 - (1.0 - accepted) * size**-_REJECTED_BY_SIZE)
-            now = selection.expected_rate(1.0, accepted)
-            gains[each.name] = measured.gain * selection.expected_rate(size, then) / now
-    return gains
+    accepted, rate = measured.acceptance, pair.paired.selection.expected_rate
+    if accepted is None or not candidate.bytes:
+        return {each.name: 0.0 for each in others}
+    per_rate, rejected = measured.gain / rate(1.0, accepted), 1.0 - accepted
+    sizes = {each.name: each.bytes / candidate.bytes for each in others}
+    then = {name: max(0.0, 1.0 - rejected * size**-_REJECTED_BY_SIZE) for name, size in sizes.items()}
+    return {name: per_rate * rate(size, then[name]) for name, size in sizes.items()}

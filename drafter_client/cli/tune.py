@@ -30,8 +30,6 @@ from specpair.drafters.base import NGRAM_LOOKUP
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import one_line
 
-Say = Callable[[str], object]
-
 
 def tune_parser() -> Parser:
     parser = Parser(
@@ -52,8 +50,7 @@ def tune_parser() -> Parser:
         help="begin no further draft model that would end later, downloads included (default: %(default)s)",
     )
     flags.lasting_flags(parser, "verifier")
-    draft = parser.add_argument_group("drafting")
-    add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
+    add_options(parser.add_argument_group("drafting"), ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     backend = {"words": "engine of the draft model", "choices": engines(drafters=False)}
     flags.engine_flags(parser.add_argument_group("engine of the draft model"), backend=backend)
     parser.add_argument_group("output").add_argument(
@@ -95,7 +92,7 @@ def tune_for(
     info: ModelInfo,
     base: DraftModel,
     make: Callable[[Source], Pair],
-    say: Say,
+    say: Callable[[str], object],
     *,
     yes: bool = False,
     seconds: float = SECONDS,
@@ -140,8 +137,7 @@ def _without_catalogue(info: ModelInfo, base: DraftModel) -> Candidate:
 def _ask(question: str) -> bool:
     """Ask in the terminal, where Enter means yes, and the end of the input no. False without a terminal."""
     print(one_line(question), end=" ", file=sys.stderr, flush=True)
-    if sys.stdin is None or not sys.stdin.isatty():
-        print("no terminal to ask in: give --yes", file=sys.stderr)
-        return False
-    answer = sys.stdin.readline()
-    return answer != "" and answer.strip().lower() in ("", "y", "yes")
+    if sys.stdin is not None and sys.stdin.isatty():
+        return sys.stdin.readline().lower() in ("\n", "y\n", "yes\n")
+    print("no terminal to ask in: give --yes", file=sys.stderr)
+    return False
