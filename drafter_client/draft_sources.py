@@ -148,11 +148,10 @@ class DraftModel:
         through_text = "let this one draft through text: --translate"
         if self._named or name != DEFAULT_DRAFT.stem:
             return f" Or {through_text}"
-        choice = known_drafters(info.name, info.vocabulary.ordinary)[0]
+        choice, _ = known_drafters(info.name, info.vocabulary.ordinary)
         ships = f" Name it by --draft-model ({name} ships, and is taken where none is named)"
-        get = f". For text that is looked up, --backend ngram; {choice.advice}" if choice.advice else ""
-        if choice.entries:
-            get = f"; `drafter models pull {choice.entries[0].name}` fetches one, which is then taken by itself"
+        known = [each.name for each in choice.entries]
+        get = f"; `drafter models pull {known[0]}` fetches one, which is then taken by itself" if known else ""
         return f"{ships}, or {through_text}{get}"
 
 

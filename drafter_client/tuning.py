@@ -24,7 +24,7 @@ TEXTS = (  # what a chat is about: a short explanation, code, and a list
     "Write a Python function that returns the n most frequent words of a text, with a docstring.",
     "List five things to check before a long bicycle tour, each with one short reason.",
 )
-TOKENS, _FEWEST, _LONGEST = 96, 32, 30.0  # tokens of a text; fewer where it would take more seconds
+TOKENS, _FEWEST, _LONGEST = 96, 48, 40.0  # tokens of a text; fewer where it would take more seconds
 SECONDS = 180.0  # no further draft model is begun that would end later, by the time that the one before took
 _WARM_UP = 8  # tokens that each mode writes before the measurement
 _PAYS = 1.05  # a smaller gain is none: another run might find the contrary
@@ -43,7 +43,8 @@ class Candidate(NamedTuple):
 class MeasuredGain:
     """A draft model's gain. Rates of texts are compared with those of the target alone on the same text.
 
-    `mode`: the mode that gained most. `gain`: times the target alone over all texts; `low`, `high`: of single texts.
+    `mode`: the mode that gained most. `gain`: times the target alone, by the seconds of a token in all texts; `low`,
+    `high`: of single texts, the least and the greatest.
     `step_ms`: a draft step; None: it was not timed. `acceptance`: the acceptance rate, 0 to 1; None: nothing judged.
     """
 
@@ -55,30 +56,32 @@ class MeasuredGain:
     step_ms: float | None
     acceptance: float | None
 
+    @property
+    def spread(self) -> str:
+        return f"{self.gain:.2f} ({self.low:.2f} to {self.high:.2f})"
+
     def __str__(self) -> str:
         step = "" if self.step_ms is None else f"a draft step {self.step_ms:.1f} ms, "
         judged = "" if self.acceptance is None else f"{self.acceptance:.0%} of the draft tokens accepted, "
-        spread = f"({self.low:.2f} to {self.high:.2f})"
-        return f"{self.draft}: {step}{judged}{self.mode} is {self.gain:.2f} {spread} times the target alone"
+        return f"{self.draft}: {step}{judged}{self.mode} is {self.spread} times the target alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What to write texts with. `draft`: the draft model that is kept; None: no draft model helps, and `gain` is 1."""
+    """What to draft with. `kept`: the best draft model with its mode; None: no draft model helps.
+
+    `round_trip_ms`: None: no draft model could be loaded. `measured`: all draft models that were measured.
+    """
 
     target: str
-    draft: str | None
-    mode: Mode
-    gain: float
-    low: float
-    high: float
-    round_trip_ms: float | None  # None: no draft model could be loaded
-    measured: tuple[MeasuredGain, ...]  # of all draft models that were measured
+    kept: MeasuredGain | None
+    round_trip_ms: float | None
+    measured: tuple[MeasuredGain, ...]
 
     def __str__(self) -> str:
-        if self.draft is None:
+        if self.kept is None:
             return "no draft model helps here: the target alone"
-        return f"{self.draft} in mode {self.mode}, {self.gain:.2f} ({self.low:.2f} to {self.high:.2f}): kept"
+        return f"{self.kept.draft} in mode {self.kept.mode}, {self.kept.spread}: kept"
 
 
 def tune(
@@ -114,14 +117,10 @@ def tune(
             expected = {each.name: float("inf") for each in left}
         took = clock() - started
         best = max((1.0, *(each.gain for each in found)))
-        following = max(left, key=lambda each: expected[each.name], default=None)
-        if following is not None and expected[following.name] < _PAYS * best:
-            following = None
-    best_of_all = max(found, key=lambda each: each.gain, default=None)
-    if best_of_all is None or best_of_all.gain < _PAYS:
-        return Tuned(target, None, Mode.TARGET, 1.0, 1.0, 1.0, link, tuple(found))
-    kept = best_of_all
-    return Tuned(target, kept.draft, kept.mode, kept.gain, kept.low, kept.high, link, tuple(found))
+        worth = [each for each in left if expected[each.name] >= _PAYS * best]
+        following = max(worth, key=lambda each: expected[each.name], default=None)
+    kept = max((each for each in found if each.gain >= _PAYS), key=lambda each: each.gain, default=None)
+    return Tuned(target, kept, link, tuple(found))
 
 
 def _measured(name: str, pair: Pair, tokens: int) -> MeasuredGain:
@@ -132,24 +131,28 @@ def _measured(name: str, pair: Pair, tokens: int) -> MeasuredGain:
         ids = _prompt(pair, text)
         if number == 0:
             slowest = max(_token_time(_write(pair, ids, mode, _WARM_UP)) for mode in modes)
-            tokens = max(min(tokens, _FEWEST), min(tokens, int(_LONGEST / slowest)))
+            tokens = min(tokens, max(_FEWEST, int(_LONGEST / slowest)))
         for mode in modes if number % 2 == 0 else reversed(modes):
             written[mode].append(_write(pair, ids, mode, tokens))
-    alone = [_token_time(each) for each in written[Mode.TARGET]]
-    times = {mode: [_token_time(each) for each in written[mode]] for mode in drafting}
+    times = {mode: [_token_time(each) for each in written[mode]] for mode in modes}
     mode = min(drafting, key=lambda each: sum(times[each]))
-    ratios = [one / other for one, other in zip(alone, times[mode], strict=True)]
+    ratios = [alone / took for alone, took in zip(times[Mode.TARGET], times[mode], strict=True)]
     steps = [each.draft_token_ms for each in written[mode] if each.draft_token_ms is not None]
     drafted = sum(each.drafted for each in written[mode])
     return MeasuredGain(
         draft=name,
         mode=mode,
-        gain=sum(alone) / sum(times[mode]),
+        gain=sum(times[Mode.TARGET]) / sum(times[mode]),
         low=min(ratios),
         high=max(ratios),
         step_ms=median(steps) if steps else None,
         acceptance=sum(each.accepted for each in written[mode]) / drafted if drafted else None,
     )
+
+
+def _token_time(stats: Stats) -> float:
+    """Seconds a token, prefill included."""
+    return stats.working_time / max(1, stats.generated_tokens)
 
 
 def _prompt(pair: Pair, text: str) -> list[int]:
@@ -164,22 +167,15 @@ def _write(pair: Pair, ids: list[int], mode: Mode, tokens: int) -> Stats:
         return generation.read().stats
 
 
-def _token_time(stats: Stats) -> float:
-    """Seconds a token behind the first: the answers of a chat read few tokens anew, and a short text many."""
-    return (stats.working_time - 1e-3 * stats.ttft_ms) / max(1, stats.generated_tokens - 1)
-
-
 def _expected(
     measured: MeasuredGain, candidate: Candidate, others: Sequence[Candidate], pair: Pair
 ) -> dict[str, float]:
     """The gain that each of the others may have, by that of a measured candidate: a step reads all bytes of a model,
     and larger models are rejected less."""
-    selection, accepted, gains = pair.paired.selection, measured.acceptance, dict[str, float]()
-    for each in others:
-        gains[each.name] = 0.0
-        if candidate.bytes and each.bytes and accepted is not None:
-            size = each.bytes / candidate.bytes
-            then = max(0.0, 1.0 - (1.0 - accepted) * size**-_REJECTED_BY_SIZE)
-            now = selection.expected_rate(1.0, accepted)
-            gains[each.name] = measured.gain * selection.expected_rate(size, then) / now
-    return gains
+    accepted, rate = measured.acceptance, pair.paired.selection.expected_rate
+    if accepted is None or not candidate.bytes:
+        return {each.name: 0.0 for each in others}
+    per_rate, rejected = measured.gain / rate(1.0, accepted), 1.0 - accepted
+    sizes = {each.name: each.bytes / candidate.bytes for each in others}
+    then = {name: max(0.0, 1.0 - rejected * size**-_REJECTED_BY_SIZE) for name, size in sizes.items()}
+    return {name: per_rate * rate(size, then[name]) for name, size in sizes.items()}

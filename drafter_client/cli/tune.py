@@ -30,8 +30,6 @@ from specpair.drafters.base import NGRAM_LOOKUP
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import one_line
 
-Say = Callable[[str], object]
-
 
 def tune_parser() -> Parser:
     parser = Parser(
@@ -40,11 +38,7 @@ def tune_parser() -> Parser:
         description="Find the draft model that helps most with this verifier over this link: choose one of the "
         "catalogue, fetch it after one question, write three short texts with it and with the target alone by turns, "
         "try another size if that may help more, and say what to keep.",
-        examples=(
-            "drafter tune --verifier http://bigbox:8000",
-            "drafter tune --yes --json",
-            "drafter tune --draft-hf Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M",
-        ),
+        examples=("drafter tune --verifier http://bigbox:8000", "drafter tune --yes --json"),
     )
     parser.add_config_flags()
     parser.add_argument("--yes", action=Switch, help="fetch draft models without a question, also of other sizes")
@@ -56,8 +50,7 @@ def tune_parser() -> Parser:
         help="begin no further draft model that would end later, downloads included (default: %(default)s)",
     )
     flags.lasting_flags(parser, "verifier")
-    draft = parser.add_argument_group("drafting")
-    add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
+    add_options(parser.add_argument_group("drafting"), ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     backend = {"words": "engine of the draft model", "choices": engines(drafters=False)}
     flags.engine_flags(parser.add_argument_group("engine of the draft model"), backend=backend)
     parser.add_argument_group("output").add_argument(
@@ -99,18 +92,16 @@ def tune_for(
     info: ModelInfo,
     base: DraftModel,
     make: Callable[[Source], Pair],
-    say: Say,
+    say: Callable[[str], object],
     *,
     yes: bool = False,
     seconds: float = SECONDS,
-    ask: Callable[[str], bool] | None = None,
 ) -> Tuned:
     """Choose draft models for a target, ask once whether to fetch the best, and measure; see `tune`.
 
     A model that is not in the cache is fetched after the question, or with `yes`; only then other sizes are, too.
 
     `base`: the options of a draft model, but for its name.
-    `ask`: in place of a question in the terminal.
 
     Raises what `make` raises, and ModelLoadError for a catalogue that is none.
     """
@@ -120,7 +111,7 @@ def tune_for(
     for entry in choice.entries:
         wanted = entry.name in here or yes
         if not (wanted or asked or fetched):
-            asked, wanted = True, (ask or _ask)(f"target {info.name} · draft {entry.words}: fetch? [Y/n] ")
+            asked, wanted = True, _ask(f"target {info.name} · draft {entry.words}: fetch? [Y/n]")
         if wanted:
             fetched.append(Candidate(entry.name, replace(base, hf=entry.name, path=DEFAULT_DRAFT), entry.bytes))
         else:
@@ -146,8 +137,7 @@ def _without_catalogue(info: ModelInfo, base: DraftModel) -> Candidate:
 def _ask(question: str) -> bool:
     """Ask in the terminal, where Enter means yes, and the end of the input no. False without a terminal."""
     print(one_line(question), end=" ", file=sys.stderr, flush=True)
-    if sys.stdin is None or not sys.stdin.isatty():
-        print("no terminal to ask in: give --yes", file=sys.stderr)
-        return False
-    answer = sys.stdin.readline()
-    return answer != "" and answer.strip().lower() in ("", "y", "yes")
+    if sys.stdin is not None and sys.stdin.isatty():
+        return sys.stdin.readline().lower() in ("\n", "y\n", "yes\n")
+    print("no terminal to ask in: give --yes", file=sys.stderr)
+    return False

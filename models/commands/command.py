@@ -192,21 +192,19 @@ class _Command:
         if entry is None:
             raise HubError(f"{text} is no draft model of the catalogue: name its entry, or two models to compare")
         model = described(entry.name, self.hub)
-        ordinary = None if model.vocabulary is None else model.vocabulary.ordinary
+        ordinary = "none" if model.vocabulary is None else model.vocabulary.ordinary
+        about = abs(model.weight_bytes / entry.bytes - 1) <= _ABOUT
         checked = {  # what the entry says, what the file says, and whether they agree
-            "bytes": (entry.bytes, model.weight_bytes, abs(model.weight_bytes / entry.bytes - 1) <= _ABOUT),
-            "vocabulary": (entry.vocabulary, ordinary, entry.vocabulary in ("", ordinary)),
+            "bytes": (entry.bytes, model.weight_bytes, about),
+            "vocabulary": (entry.vocabulary or "not known", ordinary, entry.vocabulary in ("", ordinary)),
         }
         right = all(agrees for *_, agrees in checked.values())
         if self.as_json:
             told = {name: {"entry": ours, "file": theirs} for name, (ours, theirs, _) in checked.items()}
             print_json({"draft": entry.name, "right": right} | told)
         else:
-            print_facts([("draft model", entry.words)])
-            for name, (ours, theirs, agrees) in checked.items():
-                print_facts(
-                    [(name, f"{theirs}, as the entry says" if agrees and ours else f"{theirs}, not {ours or 'said'}")]
-                )
+            rows = [(name, f"{theirs}; the entry: {ours}") for name, (ours, theirs, _) in checked.items()]
+            print_facts([("draft model", entry.words), *rows, ("verdict", "right" if right else "they differ")])
         return 0 if right else 1
 
     def do_suggest(self, text: str | None = None) -> int:

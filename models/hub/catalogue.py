@@ -101,12 +101,9 @@ def read_catalogue(path: Path = FILE) -> Catalogue:
 
 def whole_catalogue() -> Catalogue:
     """The user's catalogue, if there is one, followed by the one that ships. Raises BadCatalogue."""
-    paths = [*([Path(further)] if (further := environ.get(FURTHER)) else []), FILE]
-    read = [read_catalogue(path) for path in paths]
-    return Catalogue(
-        drafter=[entry for each in read for entry in each.drafter],
-        undrafted=[family for each in read for family in each.undrafted],
-    )
+    further, ships = environ.get(FURTHER), read_catalogue()
+    own = read_catalogue(Path(further)) if further else Catalogue()
+    return Catalogue(drafter=own.drafter + ships.drafter, undrafted=own.undrafted + ships.undrafted)
 
 
 class DraftChoice(NamedTuple):

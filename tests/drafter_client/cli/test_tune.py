@@ -52,8 +52,8 @@ def test_one_question_decides_about_the_download(
     size = f"{len(FILES['Small-F16.gguf']) / 1e6:.1f} MB"
     assert ran.err.count("? [Y/n]") == 1 and f"target big · draft u/pair:F16, {size}, MIT: fetch? [Y/n]" in ran.err
     assert stand_in.sent.keys() == ({"Small-F16.gguf"} if fetched else set())
-    assert ("u/pair:F16: a draft step" in ran.out) == fetched
-    assert ("stdlib-draft-q8_0: a draft step" in ran.out) != fetched  # the one that ships
+    assert ("u/pair:F16: " in ran.out.splitlines()[0]) == fetched
+    assert ran.out.startswith("stdlib-draft-q8_0: ") != fetched  # the one that ships
     left = "u/pair:Q4_0" if fetched else "u/pair:F16"
     assert f"not fetched, so not measured: {left}" in ran.out
     stand_in.asked.clear()
@@ -69,8 +69,8 @@ def test_yes_fetches_without_a_question_and_json_is_the_result(
     assert "[Y/n]" not in ran.err and stand_in.sent["Small-F16.gguf"] == len(FILES["Small-F16.gguf"])
     first = told["measured"][0]
     assert (told["target"], first["draft"], first["mode"]) == ("big", "u/pair:F16", "remote")
-    assert first["low"] <= first["gain"] <= first["high"] and first["step_ms"] > 0 and told["round_trip_ms"] > 0
-    assert (told["draft"] is None) == (told["mode"] == "target") == (told["gain"] == 1.0)
+    assert first["low"] <= first["gain"] <= first["high"] and told["round_trip_ms"] > 0
+    assert told["kept"] is None or told["kept"] in told["measured"]
 
 
 def test_without_a_terminal_nothing_is_fetched_unasked(stand_in: HubStandIn, big: Verifier, drafter: Command) -> None:
@@ -85,7 +85,7 @@ def test_a_download_that_was_cut_goes_on(
     stand_in.cuts = [300_000]
     cut = drafter("tune", "--yes", "--verifier", big.url, "--threads", "1")
     ran = drafter("tune", "--yes", "--verifier", big.url, "--threads", "1")
-    assert (cut.status, ran.status) == (0, 0) and "u/pair:F16: a draft step" in ran.out
+    assert (cut.status, ran.status) == (0, 0) and ran.out.startswith("u/pair:F16: ")
     assert stand_in.sent["Small-F16.gguf"] <= len(FILES["Small-F16.gguf"]) + 1
 
 
