@@ -8,8 +8,9 @@ from backends.registry import room
 from models.commands.finding import shortage
 from models.errors import BadCatalogue, HubError, MemoryShort
 from models.hub.cache import HubFile, Listing
+from models.hub.catalogue import DraftChoice, choose_drafter
 from models.hub.download import fetch_model, find_model
-from models.hub.names import drafters_for, parse_name
+from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -18,26 +19,27 @@ from specpair.extras import MissingExtra
 _log = logging.getLogger("models.hub")
 
 
-def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]:
-    """A cached draft model's file that the catalogue lists for the target, if any; and the names of all that it lists.
+def known_drafters(target: str, vocabulary: str, free: float | None = None) -> tuple[DraftChoice, dict[str, Path]]:
+    """The draft models that the catalogue lists for the target, and the files of those in the cache, by name.
 
     `target`, `vocabulary`: its name, and the hash of its text tokens.
+    `free`: bytes of memory for a draft model; None: any are listed.
 
     Raises ModelLoadError for a catalogue of the user's that is none.
     """
     try:
-        names = [each.name for each in drafters_for(target, vocabulary)]
+        choice = choose_drafter(target, vocabulary, free)
     except BadCatalogue as error:
         raise ModelLoadError(str(error)) from error
-    if not names:
-        return None, []
+    if not choice.entries:
+        return choice, {}
     try:
         hub = Hub()
-        found = (find_model(parse_name(name), hub) for name in names)
-        return next((path for path in found if path is not None), None), names
+        found = {each.name: find_model(parse_name(each.name), hub) for each in choice.entries}
+        return choice, {name: path for name, path in found.items() if path is not None}
     except (HubError, MissingExtra, OSError) as error:
         _log.warning("the cache of models cannot be read: %s", error)
-        return None, names
+        return choice, {}
 
 
 def file_of(name: str, engine: str, progress: Callable[[int, int], None], options: LoadOptions, pull: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
-from backends.named_model import file_of, known_drafter
+from backends.named_model import file_of, known_drafters
 from backends.registry import load
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
@@ -109,7 +109,8 @@ class DraftModel:
 
     def _file(self, info: ModelInfo) -> Path:
         if self.hf is None:
-            known = None if self._named else known_drafter(info.name, info.vocabulary.ordinary)[0]
+            here = {} if self._named else known_drafters(info.name, info.vocabulary.ordinary)[1]
+            known = next(iter(here.values()), None)
             if known is not None:
                 _log.info("%s drafts for %s: it is in the cache, and known to pair", known.name, one_line(info.name))
             return known or Path(self.path)
@@ -147,8 +148,9 @@ class DraftModel:
         through_text = "let this one draft through text: --translate"
         if self._named or name != DEFAULT_DRAFT.stem:
             return f" Or {through_text}"
-        known = known_drafter(info.name, info.vocabulary.ordinary)[1]
+        choice, _ = known_drafters(info.name, info.vocabulary.ordinary)
         ships = f" Name it by --draft-model ({name} ships, and is taken where none is named)"
+        known = [each.name for each in choice.entries]
         get = f"; `drafter models pull {known[0]}` fetches one, which is then taken by itself" if known else ""
         return f"{ships}, or {through_text}{get}"
 

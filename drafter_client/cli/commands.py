@@ -18,7 +18,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 COMMANDS = (
-    *("chat", "serve", "solo", "compare", "bench", "report", "models", "corpus", "join", "hosts", "leave"),
+    *("chat", "serve", "solo", "compare", "tune", "bench", "report", "models", "corpus", "join", "hosts", "leave"),
     *("key", "invite", "unshare", "cert", "completion"),
 )
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
@@ -34,12 +34,12 @@ _LEAVE = ", leave one of the two out"
 def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench | report DIR\n"
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | tune | bench | report DIR\n"
         "models | corpus | join LINK | hosts | leave HOST | key | invite | completion   (each has --help)",
         description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
         "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers it to "
         "programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, 'compare' measures every mode, "
-        "'bench' measures endpoints side by side, 'report' shows what --profile recorded, 'models' downloads and "
+        "'tune' finds the draft model that helps most, 'bench' measures endpoints side by side, 'report' shows what --profile recorded, 'models' downloads and "
         "compares models, 'corpus' indexes your files, 'join' uses a host by the link that it printed, 'key' "
         "makes API keys for 'serve', 'completion' prints completions for a shell. Most flags can also be "
         "variables, or keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table "

@@ -96,6 +96,13 @@ def _run(arguments: list[str]) -> int:
             return _run_with_model(run_solo_command, commands.solo_options(rest))
         case "compare":
             return _run_with_model(run_compare, commands.compare_options(rest))
+        case "tune":
+            from drafter_client.cli.tune import (
+                run_tune,
+                tune_options,
+            )  # with the catalogue, which the others do without
+
+            return _run_with_model(run_tune, tune_options(rest))
         case "models":
             from drafter_client.cli.models import run_models  # with llama.cpp, which the others may do without
 
@@ -128,6 +135,7 @@ def parsers() -> Parsers:
     from drafter_client.cli.corpus import corpus_parser
     from drafter_client.cli.hosts import COMMANDS, hosts_parser
     from drafter_client.cli.models import models_parser
+    from drafter_client.cli.tune import tune_parser
     from specpair.command_line import completion
 
     return {
@@ -136,6 +144,7 @@ def parsers() -> Parsers:
         "drafter serve": commands.serve_parser,
         "drafter solo": commands.solo_parser,
         "drafter compare": commands.compare_parser,
+        "drafter tune": tune_parser,
         "drafter models": models_parser,
         "drafter corpus": corpus_parser,
         **{f"drafter {each}": partial(hosts_parser, each) for each in COMMANDS},

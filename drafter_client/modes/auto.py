@@ -186,6 +186,11 @@ class ModeSelection:
         with self._lock:
             return {Mode(way): each for way, each in self._rates.estimates.items() if way != estimate.LOOKUP}
 
+    def expected_rate(self, step: float, accepted: float) -> float:
+        """As `ModeRates.expected_rate`."""
+        with self._lock:
+            return self._rates.expected_rate(step, accepted)
+
     def measured(self, mode: Mode) -> tuple[float, bool] | None:
         """The tokens per second measured in a mode over the present link, and whether in an earlier run; None: too few
         tokens were."""

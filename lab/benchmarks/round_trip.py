@@ -4,10 +4,11 @@ Method. Two uvicorn processes on loopback: ours with the scripted backend, and o
 answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
 POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
 its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
-one.) Then it alternates sessions of the same verifier, one of them through `specpair router`, and sessions of two
-commands `verifier`, one of them over TLS with a certificate of its own that the client has pinned.
+one.) Then it alternates sessions of the same verifier, one of them through `specpair router`. With `--tls`, it takes
+turns with two commands `verifier` instead, one of them over TLS with a certificate of its own that the client has
+pinned.
 
-    python -m lab.benchmarks.round_trip [--rounds 2000]
+    python -m lab.benchmarks.round_trip [--rounds 2000] [--tls]
 """
 
 import http.client
@@ -32,11 +33,10 @@ from gateway.router.app import create_app
 from gateway.router.messages import NodeSpec
 from gateway.router.settings import RouterSettings
 from lab.benchmarks.harness.machine import running
-from lab.benchmarks.harness.report import Report, options_of
+from lab.benchmarks.harness.report import Report, need, options_of
 from specpair.child_processes.serving import serve, variables, verifier
 from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
-from tests.certificates import made
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {
@@ -61,9 +61,13 @@ def router() -> FastAPI:
 
 
 def main() -> None:
-    options = options_of(__doc__, {"rounds": 2000, "passes": 5}, "cryptography")
-    report = Report("round_trip", options)
+    options = options_of(__doc__, {"rounds": 2000, "passes": 5, "tls": False})
+    report = Report("round_trip", options, "round_trip_tls" if options.tls else None)
     context = (options.rounds + 2 * WARM_UP) * (options.passes + 2) * 2
+    if options.tls:
+        _measure_tls(report, context, options.passes, options.rounds)
+        report.save()
+        return
     with (
         verifier(backend="scripted", context=context) as ours,
         serve("lab.benchmarks.round_trip:trivial") as bare,
@@ -88,6 +92,13 @@ def main() -> None:
         ):
             through.wait_until_ready()
             report.line(f"specpair router adds: {_added(client, through, options.rounds)}")
+    report.save()
+
+
+def _measure_tls(report: Report, context: int, passes: int, rounds: int) -> None:
+    need("cryptography")
+    from tests.certificates import made
+
     with TemporaryDirectory() as folder:
         own, file = made(), Path(folder, "server.pem")
         file.write_bytes(own.file)
@@ -95,9 +106,8 @@ def main() -> None:
             _command(context) as plain,
             _command(context, Trust(own.pem), "--ssl-certfile", str(file)) as encrypted,
         ):
-            for number in range(options.passes):
-                report.line(f"pass {number + 1}: TLS adds: {_added(plain, encrypted, options.rounds)}")
-    report.save()
+            for number in range(passes):
+                report.line(f"pass {number + 1}: TLS adds: {_added(plain, encrypted, rounds)}")
 
 
 @contextmanager
@@ -121,7 +131,11 @@ def _added(one: VerifierClient, other: VerifierClient, rounds: int) -> str:
     with closing(Session(one)) as first, closing(Session(other)) as second:
         taken = [(first.round(), second.round()) for _ in range(rounds + WARM_UP)][WARM_UP:]
     short, long = zip(*taken, strict=True)
-    return "   ".join(f"p{100 * share:g} {quantile(long, share) - quantile(short, share):.3f} ms" for share in SHARES)
+    shown = []
+    for share in SHARES:
+        less, more = quantile(short, share), quantile(long, share)
+        shown.append(f"p{100 * share:g} {more - less:.3f} ms ({less:.3f} to {more:.3f})")
+    return "   ".join(shown)
 
 
 class Session:

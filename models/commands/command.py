@@ -14,8 +14,9 @@ from models.commands.showing import Bar, listed, pairing_of, print_facts, print_
 from models.commands.showing import ServedModel as ServedModel
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
+from models.hub.catalogue import DraftChoice, choose_drafter, whole_catalogue
 from models.hub.download import fetch_model
-from models.hub.names import drafters_for, parse_name
+from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.command_line.start import run_interruptible
@@ -32,12 +33,13 @@ TAKES = {  # actions, with the names that they take
     "check": ("DRAFT", "TARGET"),
     "suggest": ("TARGET",),
 }
+_FEWEST = {"suggest": 0, "check": 1}  # names that an action takes at least, if fewer
 _ACT = ("pull", "remove")  # actions that do something; --json is for the others, which tell something
 
 
 def parser(program: str) -> Parser:
     """The parser of `PROGRAM models`."""
-    actions = ("list", "pull NAME", "remove NAME", "show MODEL", "check DRAFT TARGET", "suggest [TARGET]")
+    actions = ("list", "pull NAME", "remove NAME", "show MODEL", "check DRAFT [TARGET]", "suggest [TARGET]")
     made = Parser(
         f"{program} models",
         usage="\n".join(f"{'' if at == 0 else 'models '}{each}" for at, each in enumerate(actions)),
@@ -54,8 +56,8 @@ def parser(program: str) -> Parser:
         "action",
         nargs="?",
         choices=OneOf(tuple(TAKES)),
-        help="list the cache; download; delete; show a model's properties; check whether two models fit together; "
-        "suggest draft models for TARGET, or for the verifier's model",
+        help="list the cache; download; delete; show a model's properties; check whether two models fit together, or a "
+        "draft model of the catalogue against its file; suggest draft models for TARGET, or for the verifier's model",
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="the models")
     made.add_argument(
@@ -84,7 +86,7 @@ def run(
     if options.action is None:
         made.error(f"say what to do: {', '.join(TAKES)}")
     wanted, named, action = TAKES[options.action], options.names, options.action
-    if len(named) != len(wanted) and (action != "suggest" or named):
+    if not _FEWEST.get(action, len(wanted)) <= len(named) <= len(wanted):
         takes = " and ".join(wanted) or "no name"
         made.error(f"{action} takes {takes}, got {one_line(' '.join(named)) or 'nothing'}")
     if options.json and action in _ACT:
@@ -171,7 +173,10 @@ class _Command:
             print_facts(showing.rows(model, self.styles))
         return 0
 
-    def do_check(self, draft_text: str, target_text: str) -> int:
+    def do_check(self, draft_text: str, target_text: str | None = None) -> int:
+        """`target_text`: the target; None: what the catalogue says of the draft model is checked."""
+        if target_text is None:
+            return self._check_entry(draft_text)
         draft, target = described(draft_text, self.hub), described(target_text, self.hub)
         verdict = judge(draft, target)
         if self.as_json:
@@ -181,6 +186,26 @@ class _Command:
         else:
             print_facts(showing.of_pair(draft, target, verdict))
         return 0 if verdict.pairs else 1
+
+    def _check_entry(self, text: str) -> int:
+        entry = next((each for each in whole_catalogue().drafter if each.name.lower() == text.lower()), None)
+        if entry is None:
+            raise HubError(f"{text} is no draft model of the catalogue: name its entry, or two models to compare")
+        model = described(entry.name, self.hub)
+        ordinary = "none" if model.vocabulary is None else model.vocabulary.ordinary
+        about = abs(model.weight_bytes / entry.bytes - 1) <= _ABOUT
+        checked = {  # what the entry says, what the file says, and whether they agree
+            "bytes": (entry.bytes, model.weight_bytes, about),
+            "vocabulary": (entry.vocabulary or "not known", ordinary, entry.vocabulary in ("", ordinary)),
+        }
+        right = all(agrees for *_, agrees in checked.values())
+        if self.as_json:
+            told = {name: {"entry": ours, "file": theirs} for name, (ours, theirs, _) in checked.items()}
+            print_json({"draft": entry.name, "right": right} | told)
+        else:
+            rows = [(name, f"{theirs}; the entry: {ours}") for name, (ours, theirs, _) in checked.items()]
+            print_facts([("draft model", entry.words), *rows, ("verdict", "right" if right else "they differ")])
+        return 0 if right else 1
 
     def do_suggest(self, text: str | None = None) -> int:
         """`text`: the target; None: the model of the running verifier."""
@@ -199,8 +224,7 @@ class _Command:
             if any(each["where"] == _ON_HUB for each in found):
                 print(f"fetch one with `{self.program} models pull NAME`", file=sys.stderr)
         else:
-            said = f"nothing is known to draft for {one_line(model.name)}: try a smaller model of its family"
-            print(said, file=sys.stderr)
+            print(one_line(self._choice(model.name, target, served).advice), file=sys.stderr)
         return 0 if found else 1
 
     def _drafters(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> list[dict[str, Any]]:
@@ -210,13 +234,17 @@ class _Command:
             if known is not None:
                 found.append({"name": str(cached.name), "bytes": cached.size, "where": "in the cache", "known": known})
         here = {each["name"].lower() for each in found}
-        vocabulary = None if target is None else target.vocabulary
-        ordinary = served.vocabulary if served else None if vocabulary is None else vocabulary.ordinary
-        for entry in drafters_for(name.rpartition("/")[2], ordinary):
+        for entry in self._choice(name, target, served).entries:
             if entry.name.lower() not in here:
                 known = ", ".join(filter(None, (entry.licence, entry.agreement and f"agreement {entry.agreement}")))
                 found.append({"name": entry.name, "bytes": entry.bytes, "where": _ON_HUB, "known": known})
         return found
 
+    def _choice(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> DraftChoice:
+        vocabulary, room = None if target is None else target.vocabulary, self.room()
+        ordinary = served.vocabulary if served else None if vocabulary is None else vocabulary.ordinary
+        return choose_drafter(name.rpartition("/")[2], ordinary, None if room is None else room.free)
+
 
 _ON_HUB = "on the hub"
+_ABOUT = 0.1  # how far the bytes of an entry may be off, as a share

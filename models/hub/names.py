@@ -3,17 +3,10 @@
 The files are chosen as llama.cpp's `-hf` does: one name means the same to both."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from os import environ
-from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, PositiveInt, StringConstraints, ValidationError
-
-from models.errors import BadCatalogue, BadName, NoMatch
+from models.errors import BadName, NoMatch
 from specpair.options.option import option
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[.-](?![.-])){0,95}(?<![.-])")  # as the hub allows user and repository
@@ -24,8 +17,6 @@ _PARTS_OF_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
 _BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # endings of their names
 _QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
-FILE = Path(__file__).with_name("catalogue.toml")
-FURTHER = "SPECPAIR_CATALOGUE"  # the variable that names a file whose entries come before those that ship
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,55 +150,3 @@ def _no_match(name: ModelName, firsts: Sequence[str], paths: Sequence[str]) -> N
         taken = f"leave :{name.tag} out" if name.tag else "torch and mlx read them (--backend torch)"
         return NoMatch(f"{name.repository} has a folder of safetensors, and no GGUF file: {taken}", ())
     return NoMatch(f"{name.repository} has no GGUF file of a model: name a repository that does, often …-GGUF", ())
-
-
-def _named(text: str) -> str:
-    parse_name(text)
-    return text
-
-
-class CatalogueEntry(BaseModel, frozen=True, extra="forbid", strict=True):
-    """A draft model. The file says what each field means."""
-
-    name: Annotated[str, AfterValidator(_named)]
-    vocabulary: Annotated[str, StringConstraints(pattern="^([0-9a-f]{64})?$")]  # a SHA-256, or empty
-    targets: list[str]
-    bytes: PositiveInt
-    licence: str
-    agreement: str = ""
-
-    def drafts_for(self, target: str, vocabulary: str | None) -> bool:
-        """Whether it drafts for a target with this name and this hash of its text tokens; None: unknown hash."""
-        if self.vocabulary and vocabulary is not None:
-            return self.vocabulary == vocabulary
-        return any(fnmatchcase(target.lower(), pattern) for pattern in self.targets)
-
-
-class _Catalogue(BaseModel):
-    drafter: list[CatalogueEntry] = []
-
-
-def read_catalogue(path: Path = FILE) -> list[CatalogueEntry]:
-    """The entries of a catalogue. Raises BadCatalogue, with the number of the entry that is wrong."""
-    try:
-        return _Catalogue.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).drafter
-    except ValidationError as error:
-        _, *at = (wrong := error.errors()[0])["loc"]
-        if not at:
-            raise BadCatalogue(f"{path} is no catalogue of draft models: write [[drafter]] above each") from None
-        field = "".join(f"{each}: " for each in at[1:2])
-        raise BadCatalogue(f"{path}: drafter {int(at[0]) + 1}: {field}{wrong['msg']}") from None
-    except (OSError, ValueError) as error:
-        raise BadCatalogue(f"{path} is no catalogue of draft models: {error}") from None
-
-
-def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
-    """The draft models of the catalogue for a target; see `CatalogueEntry.drafts_for`. Leaves out the target itself.
-
-    Raises BadCatalogue.
-    """
-    further = environ.get(FURTHER)
-    entries = [*(read_catalogue(Path(further)) if further else []), *read_catalogue()]
-    found = [each for each in entries if each.drafts_for(target, vocabulary)]
-    files = [each.name.partition("/")[2].partition(":")[0].lower().removesuffix("-gguf") for each in found]
-    return [each for each, file in zip(found, files, strict=True) if not target.lower().startswith(file)]

@@ -150,8 +150,8 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["sole"], "no command sole; did you mean solo?"),
         (
             ["def main():"],
-            "no command 'def main():'; the commands are chat, serve, solo, compare, bench, report, models, corpus, "
-            "key, completion, a",
+            "no command 'def main():'; the commands are chat, serve, solo, compare, tune, bench, report, models, "
+            "corpus, key, completion, a",
         ),
         (["--prompt", "def", "main():"], "'main():' belongs to no flag; a value with spaces needs quotes"),
         (["--json", "solo"], "solo comes first: drafter solo"),

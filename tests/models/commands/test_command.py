@@ -17,8 +17,8 @@ from models.commands import command
 from models.commands.command import ServedModel
 from models.commands.description import describe_gguf
 from models.commands.showing import Bar, rows
+from models.hub.catalogue import read_catalogue
 from models.hub.gguf_head import read_head
-from models.hub.names import read_catalogue
 from models.hub.repository import PAUSES, Hub
 from specpair.engines.load_options import FreeMemory, LoadOptions
 from tests.stand_ins.hub import HubStandIn, serving
@@ -116,7 +116,7 @@ def test_a_file_is_shown(run: Run, files: dict[str, Path]) -> None:
 
 
 def test_a_smaller_model_of_the_cache_is_suggested(run: Run) -> None:
-    assert "nothing is known to draft for u/large" in run("suggest", "u/large")[2]
+    assert "no draft model is known for large: look for a smaller" in run("suggest", "u/large")[2]
     for name in ("u/small", "u/other", "u/large"):
         run("pull", name)
     status, out, _ = run("suggest", "u/large")
@@ -124,12 +124,12 @@ def test_a_smaller_model_of_the_cache_is_suggested(run: Run) -> None:
 
 
 def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
-    gemma = next(each for each in read_catalogue() if "gemma" in each.name)
+    gemma = next(each for each in read_catalogue().drafter if "gemma" in each.name)
     run("pull", "u/small")
     assert "no running verifier answers" in run("suggest")[2]
     served = ServedModel("tuned", gemma.vocabulary, lambda _path: None)
     lines = run("suggest", serves=served)[1].splitlines()
-    assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]
+    assert [line.split()[0] for line in lines[:3]] == ["name", "u/small:Q8_0", gemma.name]
     assert "on the hub" in lines[2] and gemma.licence in lines[2]
     assert "`verifier models pull NAME`" in run("suggest", serves=served)[2]
     itself = ServedModel("small-Q8_0", "f" * 64, lambda _path: None)
@@ -147,9 +147,31 @@ def test_the_catalogue_suggests_for_a_file_by_its_tokens(
     assert "u/known:Q8_0  5.0 MB  on the hub  MIT" in run("suggest", "u/large")[1]
 
 
+@pytest.mark.parametrize(("changed", "status"), [({}, 0), ({"bytes": "5"}, 1), ({"vocabulary": f'"{"f" * 64}"'}, 1)])
+def test_an_entry_of_the_catalogue_is_checked_against_its_file(
+    run: Run,
+    files: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, str],
+    status: int,
+) -> None:
+    told = json.loads(run("show", "u/small", "--json")[1])
+    ordinary, size = told["vocabulary"]["ordinary"], told["weight_bytes"]
+    entry = {"name": '"u/small:Q8_0"', "vocabulary": f'"{ordinary}"', "targets": "[]", "bytes": str(size)}
+    lines = [f"{key} = {value}" for key, value in (entry | {"licence": '"MIT"'} | changed).items()]
+    (tmp_path / "own.toml").write_text("\n".join(["[[drafter]]", *lines]))
+    monkeypatch.setenv("SPECPAIR_CATALOGUE", str(tmp_path / "own.toml"))
+    got, out, _ = run("check", "u/small:q8_0")
+    assert got == status and out.splitlines()[-1].split(maxsplit=1)[1] == ("they differ" if changed else "right")
+    checked = json.loads(run("check", "u/small:Q8_0", "--json")[1])
+    assert checked["right"] == (status == 0) and checked["vocabulary"]["file"] == ordinary
+    assert "is no draft model of the catalogue" in run("check", "u/large")[2]
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [("check", "a"), ("list", "a"), ("pull",), ("lst",), (), ("pull", "u/a", "--json"), ("list", "--safetensors")],
+    [("check",), ("list", "a"), ("pull",), ("lst",), (), ("pull", "u/a", "--json"), ("list", "--safetensors")],
 )
 def test_wrong_arguments_are_refused(run: Run, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:

@@ -146,6 +146,15 @@ class ModeRates:
         )
         return f"{', '.join(ranked)} tokens/s at a round trip of {1e3 * self.machines.link:.1f} ms{shares}"
 
+    def expected_rate(self, step: float, accepted: float) -> float:
+        """Tokens per second to expect of REMOTE with another draft model, before it is measured.
+
+        `step`: its draft step, as a multiple of this one's.
+        `accepted`: the acceptance rate, 0 to 1.
+        """
+        draft = None if self.machines.draft is None else step * self.machines.draft
+        return rate(REMOTE, replace(self.machines, draft=draft), accepted)
+
     def is_known(self, mode: str) -> bool:
         """Whether the mode needs no trial. The further its rate is off the estimate, the more tokens that takes."""
         measurement = self.measurement(mode)
