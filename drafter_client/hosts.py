@@ -41,7 +41,8 @@ class Host:
     key_name: str  # at the host
     certificate: str = field(repr=False)  # the one that this machine trusts, in PEM
     joined: float  # Unix time
-    draft_model: str = ""  # a path, or a name on the hub; empty: not chosen
+    draft_model: str = ""  # a path, or a name on the hub; empty: the one that ships
+    mode: str = ""  # in which drafting gained most; target: no draft model helps; empty: not measured
     gain: float = 0.0  # measured, over the target alone; 0: not measured
 
     @property

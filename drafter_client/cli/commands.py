@@ -37,13 +37,13 @@ def drafter_parser() -> Parser:
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | tune | bench | report DIR\n"
         "models | corpus | join LINK | hosts | leave HOST | key | invite | completion   (each has --help)",
         description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
-        "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers it to "
-        "programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, 'compare' measures every mode, "
-        "'tune' finds the draft model that helps most, 'bench' measures endpoints side by side, 'report' shows what --profile recorded, 'models' downloads and "
-        "compares models, 'corpus' indexes your files, 'join' uses a host by the link that it printed, 'key' "
-        "makes API keys for 'serve', 'completion' prints completions for a shell. Most flags can also be "
-        "variables, or keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table "
-        "[drafter].",
+        "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers "
+        "it to programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, 'compare' measures every "
+        "mode, 'tune' finds the draft model that helps most, 'bench' measures endpoints side by side, 'report' "
+        "shows what --profile recorded, 'models' downloads and compares models, 'corpus' indexes your files, "
+        "'join' uses a host by the link that it printed, 'key' makes API keys for 'serve', 'completion' prints "
+        "completions for a shell. Most flags can also be variables, or keys in specpair.toml: --verifier is "
+        "DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.hosts import Host, HostsFile, JoinError
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
 from specpair.command_line import setting_values
 from specpair.command_line.layers import (
@@ -67,6 +67,9 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
     return options
 
 
+_MEASURED = {"mode", "draft_model", "draft_hf", "backend"}  # settings that `drafter tune` finds, unless one is given
+
+
 def _with_host(layers: list[Layer], name: str | None) -> tuple[list[Layer], Host | None]:
     """The layers with what is known of a joined host: the one called `name`, or which a layer names as the verifier;
     without a verifier, the one joined last. Raises SettingsError."""
@@ -86,8 +89,13 @@ def _with_host(layers: list[Layer], name: str | None) -> tuple[list[Layer], Host
         return f"{hosts.path} [{host.name}] {setting}"
 
     known: dict[str, Any] = {"api_key": host.key}
-    if host.draft_model and not any(layer.values.keys() & {"draft_model", "draft_hf"} for layer in layers):
-        known["draft_model" if Path(host.draft_model).is_absolute() else "draft_hf"] = host.draft_model
+    if not any(layer.values.keys() & _MEASURED for layer in layers):
+        if host.mode == Mode.TARGET:
+            known["mode"] = host.mode
+        elif host.draft_model == NGRAM:
+            known["backend"] = NGRAM
+        elif host.draft_model:
+            known["draft_model" if Path(host.draft_model).is_absolute() else "draft_hf"] = host.draft_model
     return [Layer("key", {"verifier": host.url}, key), *layers, Layer("key", known, key)], host
 
 

@@ -9,10 +9,11 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 
+from drafter_client.cli.tune import run_tune, tune_options
 from drafter_client.errors import DrafterError
 from drafter_client.hosts import Host, HostsFile, join
 from drafter_client.http.client import VerifierClient
-from specpair.command_line.parser import Parser
+from specpair.command_line.parser import Parser, Switch
 from specpair.command_line.table import NOTHING, Table, print_table, standard_output
 from specpair.http_service.sharing.link import BadLink, read_link
 from specpair.protocol.errors import SpecPairError
@@ -43,6 +44,8 @@ def _join_parser() -> Parser:
         examples=("drafter join specpair://192.168.1.20:8000/oPHN…", "drafter join - < link.txt"),
     )
     made.add_argument("link", metavar="LINK", help="the link; -: read it from standard input")
+    made.add_argument("--yes", action=Switch, help="fetch draft models without a question")
+    made.add_argument("--tune", action=Switch, default=True, help="find the draft model that helps most (default: yes)")
     made.add_argument("--name", metavar="NAME", default="", help="what to call the host (default: its own name)")
     return made
 
@@ -86,8 +89,10 @@ def _join(parser: Parser, options: Namespace) -> int:
         except (DrafterError, SpecPairError) as error:  # it may still load its model
             print(f"{host.name} cannot be asked yet: {one_line(str(error))}", file=sys.stderr)
             return 0
-    print(f"target {one_line(info.name)} · round trip {1e3 * trip:.1f} ms")
-    return 0
+    print(f"target {one_line(info.name)} · round trip {1e3 * trip:.1f} ms", flush=True)
+    if not options.tune:
+        return 0
+    return run_tune(tune_options(["--host", host.name, *(["--yes"] if options.yes else [])]))
 
 
 def _named(host: Host, wanted: str, hosts: HostsFile) -> Host:

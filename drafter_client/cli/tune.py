@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from backends.named_model import known_drafters
 from backends.registry import room
 from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.steps import api_key, draft_model
+from drafter_client.cli.steps import api_key, draft_model, trust, verifier
 from drafter_client.display.progress import say_outage
 from drafter_client.draft_sources import DraftModel, Lookup, Source
+from drafter_client.hosts import HostsFile
 from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
+from drafter_client.options import Mode, PairKeywords
 from drafter_client.pair import Pair
-from drafter_client.program_options import ProgramOptions, engines
+from drafter_client.program_options import NGRAM, ProgramOptions, engines
 from drafter_client.tuning import SECONDS, Candidate, Tuned, tune
 from models import DEFAULT_DRAFT
 from models.commands.description import describe_gguf
@@ -71,10 +74,13 @@ def run_tune(options: argparse.Namespace) -> int:
         print(one_line(line), file=sys.stderr if options.json else sys.stdout, flush=True)
 
     def make(source: Source) -> Pair:
-        key, patience = api_key(options), options.patience
-        return Pair(options.verifier, source, api_key=key, patience=patience, on_outage=say_outage(), on_notice=say)
+        told = PairKeywords(patience=options.patience, on_outage=say_outage(), on_notice=say)
+        told |= {"api_key": api_key(options), "trust": trust(options)}
+        return Pair(url, source, **told)
 
-    with closing(VerifierClient(*addresses_of(options.verifier, direct=True)[0], api_key=api_key(options))) as client:
+    url = verifier(options)
+    address = addresses_of(url, direct=True)[0]
+    with closing(VerifierClient(*address, api_key=api_key(options), trust=trust(options))) as client:
         info = client.model()
     named = options.draft_hf or (options.draft_model if options.draft_model != DEFAULT_DRAFT else None)
     if named is None:
@@ -83,9 +89,23 @@ def run_tune(options: argparse.Namespace) -> int:
         name = named.stem if isinstance(named, Path) else named
         tuned = tune(info.name, [Candidate(name, draft_model(options), 0)], make, say, seconds=options.seconds)
     say(str(tuned))
+    if options.joined is not None:
+        HostsFile().keep(replace(options.joined, **_to_keep(tuned, named)))
     if options.json:
         print_json(asdict(tuned))
     return 0
+
+
+def _to_keep(tuned: Tuned, named: Path | str | None) -> dict[str, Any]:
+    """What a joined host's entry says of drafting. `named`: the draft model that the user named."""
+    if tuned.kept is None:
+        return {"draft_model": "", "mode": str(Mode.TARGET), "gain": 1.0}
+    draft = str(named.absolute()) if isinstance(named, Path) else named or tuned.kept.draft
+    if draft == NGRAM_LOOKUP:
+        draft = NGRAM
+    if draft == DEFAULT_DRAFT.stem:
+        draft = ""
+    return {"draft_model": draft, "mode": str(tuned.kept.mode), "gain": tuned.kept.gain}
 
 
 def tune_for(

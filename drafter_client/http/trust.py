@@ -1,13 +1,12 @@
 """Whose certificates a client takes, and what to do about one that it refuses."""
 
-import base64
 import functools
-import hashlib
 import os
 import ssl
 from dataclasses import dataclass
 
 from drafter_client.errors import BadOption
+from specpair.http_service.sharing.link import fingerprint, written
 
 _UNTRUSTED, _NO_TLS = "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"
 _ADVICE = {  # by what the reason of a failed connection contains, the first that fits
@@ -51,9 +50,8 @@ class Trust:
 
     @property
     def fingerprint(self) -> str:
-        """That of the pin, as a link to join the host shows it: 128 bits of its SHA-256 in base64url."""
-        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(self.pin)).digest()
-        return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+        """That of the pin, as the link to join the host shows it."""
+        return written(fingerprint(self.pin))
 
     def advice(self, reason: str) -> str:
         """What to do about a connection that failed for this reason; empty: TLS is not the reason."""

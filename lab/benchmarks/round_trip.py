@@ -35,6 +35,7 @@ from gateway.router.settings import RouterSettings
 from lab.benchmarks.harness.machine import running
 from lab.benchmarks.harness.report import Report, need, options_of
 from specpair.child_processes.serving import serve, variables, verifier
+from specpair.http_service.sharing.share import Share
 from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
 
@@ -97,15 +98,11 @@ def main() -> None:
 
 def _measure_tls(report: Report, context: int, passes: int, rounds: int) -> None:
     need("cryptography")
-    from tests.certificates import made
-
     with TemporaryDirectory() as folder:
-        own, file = made(), Path(folder, "server.pem")
-        file.write_bytes(own.file)
-        with (
-            _command(context) as plain,
-            _command(context, Trust(own.pem), "--ssl-certfile", str(file)) as encrypted,
-        ):
+        share = Share("verifier", Path(folder))
+        share.prepare()
+        flags = ("--ssl-certfile", str(share.certificate))
+        with _command(context) as plain, _command(context, Trust(share.anchor_pem), *flags) as encrypted:
             for number in range(passes):
                 report.line(f"pass {number + 1}: TLS adds: {_added(plain, encrypted, rounds)}")
 

@@ -88,7 +88,7 @@ def test_a_guest_gets_a_key_of_its_own_and_needs_nothing_more(
 ) -> None:
     link = box.link()
     with caplog.at_level("DEBUG"):
-        assert main(["join", str(link), "--name", "bigbox"]) == 0
+        assert main(["join", str(link), "--name", "bigbox", "--no-tune"]) == 0
         assert main(["--prompt", "x", "--mode", "target", "--max-tokens", "4", "--json"]) == 0
         assert main(["hosts"]) == 0
     out, err = capsys.readouterr()
@@ -182,7 +182,11 @@ def test_the_host_joined_last_is_used_unless_another_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with sharing(tmp_path / "one") as one, sharing(tmp_path / "two", ScriptedBackend(Script(seed=2))) as two:
-        assert main(["join", str(one.link()), "--name", "one"]) == main(["join", str(two.link()), "--name", "two"]) == 0
+        assert (
+            main(["join", str(one.link()), "--name", "one", "--no-tune"])
+            == main(["join", str(two.link()), "--name", "two", "--no-tune"])
+            == 0
+        )
         capsys.readouterr()
         texts = []
         for which in ([], ["--host", "two"], ["--host", "one"], ["--verifier", "one"]):
