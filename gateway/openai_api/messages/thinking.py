@@ -87,13 +87,11 @@ class ThinkingFields(Object):
 
     @model_validator(mode="after")
     def _agree(self) -> "ThinkingFields":
-        variables = self.chat_template_kwargs or {}
-        for name, value in variables.items():
+        for name, value in (self.chat_template_kwargs or {}).items():
             if name in OF_THE_TEMPLATE.only and not taken(OF_THE_TEMPLATE, name, value):
                 raise ValueError(f"chat_template_kwargs.{name}: {why_refused(OF_THE_TEMPLATE, name)}")
         said: dict[type, tuple[str, object]] = {}  # by kind, what was said first
-        wishes = [(f"chat_template_kwargs.{name}", value) for name, value in variables.items() if _kind(name)]
-        for path, value in [*wishes, *self._wishes()]:
+        for path, value in self._wishes():
             for kind, each in ((type(value), value), *([(bool, False)] if _off(value) else [])):
                 first, before = said.setdefault(kind, (path, each))
                 if before != each:
@@ -119,6 +117,8 @@ class ThinkingFields(Object):
         for path, value in self._wishes():
             if not _use(made, value, type(value), known):
                 take_hint(path, _UNKNOWN)
+            elif any(made[name] != value for name in _VARIABLES[type(value)] if name in made):
+                take_hint(path, "chat_template_kwargs says something else, which counts: leave one of them out")
         return made
 
     def _wishes(self) -> Iterator[tuple[str, bool | str | int]]:
