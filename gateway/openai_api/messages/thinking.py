@@ -50,8 +50,8 @@ def _object(given: Any) -> Any:
 
 
 def _options(given: Any) -> Any:
-    """An object for a switch or an effort alone."""
-    return {"enabled": given} if isinstance(given, bool) else _object(given)
+    """An object for a switch or an effort alone; empty values ask for nothing."""
+    return {"enabled": given} if isinstance(given, bool) else _object(given) or None
 
 
 class UsualEffort(str):

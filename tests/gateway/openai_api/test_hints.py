@@ -170,7 +170,6 @@ ON_SWITCH = {"enable_thinking": True}
         (ON_SWITCH | {"reasoning_effort": "none"}, "reasoning_effort"),
         (ON_SWITCH | {"thinking_budget": 0}, "thinking_budget"),
         (ON_SWITCH | {"reasoning": {"enabled": False}}, "reasoning.enabled"),
-        (ON_SWITCH | {"chat_template_kwargs": {"enable_thinking": False}}, "enable_thinking"),
         ({"thinking": ON, "think": False}, "think"),
         ({"reasoning_effort": "high", "reasoning": {"effort": "none"}}, "reasoning.effort"),
         ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs.add_generation_prompt"),
