@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from specpair.engines.vocabulary import Vocabulary
 from specpair.fairness import FairTurns
 from specpair.grammar.of_text import grammars_for, processors_of
-from specpair.protocol.errors import Overloaded, ShuttingDown
+from specpair.http_service.shutdown import stopping
+from specpair.protocol.errors import Overloaded
 from specpair.speculation.sampling.grammar import GrammarText
 from specpair.speculation.text_options import TextSpec
 
@@ -55,7 +56,7 @@ class GrammarCompiler:
             return
         if not grammars.is_compiled(grammar):
             if self._stopped:
-                raise _stopping()
+                raise stopping()
             if sum(job.client == client for job in self._waiting) >= _MOST_WAITING:
                 raise Overloaded(f"{_MOST_WAITING} grammars of this client wait to be compiled", retry_after=1)
             job = _Job(client, grammars, grammar, asyncio.get_running_loop().create_future())
@@ -71,7 +72,7 @@ class GrammarCompiler:
         for job in (*self._waiting, *self._running):
             job.grammars.kill()
             if not job.done.done():
-                job.done.set_exception(_stopping())
+                job.done.set_exception(stopping())
         self._waiting.clear()
 
     def _start(self) -> None:
@@ -112,7 +113,3 @@ def _compile(job: _Job, loop: asyncio.AbstractEventLoop, ended: Callable[..., No
         error = raised
     with suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(ended, job, compiled, error)
-
-
-def _stopping() -> ShuttingDown:
-    return ShuttingDown("this process is being stopped: ask again when it is back")

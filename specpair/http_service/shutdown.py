@@ -27,6 +27,12 @@ from specpair.protocol.errors import ShuttingDown
 
 _log = logging.getLogger("specpair.service")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
+
+
+def stopping() -> ShuttingDown:
+    """The error of a request that a stop of the process ends."""
+    return ShuttingDown("this process is being stopped: ask again when it is back")
 
 
 class Draining:
