@@ -59,12 +59,14 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
 @pytest.mark.parametrize("mode", ["auto", "remote", "off"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "drained"])
 def test_a_stop_during_texts_tells_their_callers(how: signal.Signals, mode: str) -> None:
-    body = {"prompt": "def f(x):", "ignore_eos": True, "temperature": 1, "speculative": {"mode": mode}}
+    body = {"prompt": "def f(x):", "ignore_eos": True, "max_tokens": 500_000, "speculative": {"mode": mode}}
     with ExitStack() as stack:
         _, endless = stack.enter_context(ready(MODULE, **ENDLESS))
-        process, line = stack.enter_context(_serving(str(endless.base_url), "--drain", "0.5", "--texts", "2"))
+        process, line = stack.enter_context(
+            _serving(str(endless.base_url), "--serve-key", "sesame", "--drain", "0.5", "--texts", "2")
+        )
         url = line.split()[-4].removesuffix("/v1")
-        http = stack.enter_context(httpx.Client(base_url=url, timeout=60, trust_env=False))
+        http = stack.enter_context(httpx.Client(base_url=url, headers={"Authorization": "Bearer sesame"}, timeout=60))
         threads = stack.enter_context(ThreadPoolExecutor())
         lines = stack.enter_context(http.stream("POST", "/v1/completions", json={**body, "stream": True})).iter_lines()
         assert next(lines).startswith("data: ")
