@@ -27,12 +27,12 @@ from gateway.openai_api.prompts import check_size
 from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import PromptSpan, Vocabulary
-from specpair.grammar.turns import GrammarCompiler
+from specpair.grammar.turns import GrammarCompiler, stopping
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Accounts, Gate
 from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
 from specpair.http_service.request_bodies import RequestBodies
-from specpair.http_service.shutdown import Draining, stopping
+from specpair.http_service.shutdown import Draining
 from specpair.protocol import errors as protocol
 from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from specpair.engines.vocabulary import Vocabulary
 from specpair.fairness import FairTurns
 from specpair.grammar.of_text import grammars_for, processors_of
-from specpair.http_service.shutdown import stopping
-from specpair.protocol.errors import Overloaded
+from specpair.protocol.errors import Overloaded, ShuttingDown
 from specpair.speculation.sampling.grammar import GrammarText
 from specpair.speculation.text_options import TextSpec
 
@@ -113,3 +112,8 @@ def _compile(job: _Job, loop: asyncio.AbstractEventLoop, ended: Callable[..., No
         error = raised
     with suppress(RuntimeError):  # the event loop has ended
         loop.call_soon_threadsafe(ended, job, compiled, error)
+
+
+def stopping() -> ShuttingDown:
+    """The error of a request that a stop of the process ends."""
+    return ShuttingDown("this process is being stopped: ask again when it is back")

@@ -30,11 +30,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
 
 
-def stopping() -> ShuttingDown:
-    """The error of a request that a stop of the process ends."""
-    return ShuttingDown("this process is being stopped: ask again when it is back")
-
-
 class Draining:
     """Whether a service drains, and when it has drained. Used in the event loop."""
 
