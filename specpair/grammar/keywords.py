@@ -43,6 +43,26 @@ def keyword_path(schema: str, complaint: str) -> str:
             value = _VALUES.get(said["key"], said.groupdict().get("value", ""))
             keys = _KEYS.get(said["key"], (said["key"],))
             return next((place for key in keys for place in places(json.loads(schema), key, value)), "")
+    return _bad_pattern(json.loads(schema))
+
+
+def _bad_pattern(schema: Any) -> str:
+    """The pointer to the first pattern in a schema that is no regular expression; empty: there is none."""
+    from llguidance import LLMatcher  # of a request with a grammar, which has imported it
+
+    for key in ("pattern", "patternProperties"):
+        for place in places(schema, key):
+            found = schema
+            for name in place.split("/")[1:]:
+                inner = name.replace("~1", "/").replace("~0", "~")
+                found = found[int(inner)] if isinstance(found, list) else found[inner]
+            for pattern in [found] if key == "pattern" else found:
+                try:
+                    wrong = LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern))
+                except Exception:  # of llguidance's own types, which are not public
+                    wrong = "it is no text"
+                if wrong:
+                    return place
     return ""
 
 

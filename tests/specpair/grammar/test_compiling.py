@@ -44,6 +44,8 @@ SETS = {"type": "array", "uniqueItems": True}
         ({"$ref": "https://example.com/a.json"}, "json_schema#/$ref: $ref https://"),
         ({"items": {"$ref": "other.json#/a"}}, "json_schema#/items/$ref: $ref other.json: only"),
         ({"items": [{"pattern": "a"}, {"pattern": "(?=a)b"}]}, "json_schema#/items/1/pattern: "),
+        ({"properties": {"a": {"pattern": "("}}}, "json_schema#/properties/a/pattern: unclosed group"),
+        ({"patternProperties": {"(": {}}}, "json_schema#/patternProperties: "),
         (False, "json_schema: "),
         ({"anyOf": [{"properties": {f"p{number}": {} for number in range(1001)}}]}, "json_schema: an object has 1001"),
         ({"type": "integer", "multipleOf": 9999991}, "json_schema#/multipleOf: multipleOf comes to 9999991, at most"),
