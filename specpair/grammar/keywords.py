@@ -42,7 +42,7 @@ def keyword_path(schema: str, complaint: str) -> str:
         if (said := re.search(pattern, complaint)) is not None:
             value = _VALUES.get(said["key"], said.groupdict().get("value", ""))
             keys = _KEYS.get(said["key"], (said["key"],))
-            return next((place for key in keys for place in places(json.loads(schema), key, value)), "")
+            return next((place for key in keys for place, _ in places(json.loads(schema), key, value)), "")
     return _bad_pattern(json.loads(schema))
 
 
@@ -51,11 +51,7 @@ def _bad_pattern(schema: Any) -> str:
     from llguidance import LLMatcher  # of a request with a grammar, which has imported it
 
     for key in ("pattern", "patternProperties"):
-        for place in places(schema, key):
-            found = schema
-            for name in place.split("/")[1:]:
-                inner = name.replace("~1", "/").replace("~0", "~")
-                found = found[int(inner)] if isinstance(found, list) else found[inner]
+        for place, found in places(schema, key):
             for pattern in [found] if key == "pattern" else found:
                 try:
                     wrong = LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern))

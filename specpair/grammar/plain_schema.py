@@ -88,20 +88,21 @@ def plain(schema: Any, root: Any = None) -> Any:
     return node  # it has a value of a wrong type, of which llguidance tells
 
 
-def places(schema: Any, key: str, value: str = "") -> Iterator[str]:
-    """JSON pointers to a keyword that stays when the schema is plain; those within definitions come last.
+def places(schema: Any, key: str, value: str = "") -> Iterator[tuple[str, Any]]:
+    """JSON pointers to a keyword that stays when the schema is plain, with its value; those within definitions come
+    last.
 
     `value`: what stands in the value of the keyword, as JSON.
     """
 
-    def within(node: Any, place: str) -> Iterator[str]:
+    def within(node: Any, place: str) -> Iterator[tuple[str, Any]]:
         if isinstance(node, list):
             for at, each in enumerate(node):
                 yield from within(each, f"{place}/{at}")
         if not isinstance(node, Mapping):
             return
         if key in node and value in json.dumps(node[key]) and key in (plain(node, schema) or node):
-            yield f"{place}/{key}"
+            yield f"{place}/{key}", node[key]
         for name, each in sorted(node.items(), key=lambda item: item[0] in _DEFINITIONS):
             if name in _NAMED and isinstance(each, Mapping):
                 for own, inner in each.items():
