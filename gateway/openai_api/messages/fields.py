@@ -110,12 +110,12 @@ _INSTEAD = {
     "repeat_penalty": "repetition_penalty",
     "ebnf": "grammar",
     "format": "response_format",
-    "disable_reasoning": "enable_thinking, with the opposite value,",
     "thinking_mode": "enable_thinking",
-    "options": "that of each of its members, beside the others,",
-    "extra_body": "that of each of its members, beside the others,",
-    "google": "thinking_budget",
     "speculative.n_max": "speculative.draft_n",
+}
+_ADVICE = dict.fromkeys(("options", "extra_body"), "send each of its members as a parameter of the request") | {
+    "disable_reasoning": "send enable_thinking with the opposite value",
+    "google": "send thinking_budget",
 }
 OF_THE_TEMPLATE = FieldRules(  # variables of a chat template that the service sets
     only={"messages": (), "tools": ([],), "add_generation_prompt": (True,), "continue_final_message": (False,)}
@@ -158,6 +158,7 @@ _MESSAGES_REQUEST = FieldRules(
     _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS), "stream_options": ()},
     _THINKING | _only("max_tokens", "max_completion_tokens max_output_tokens") | {"stop": "stop_sequences"},
     _INSTEAD | dict.fromkeys(("response_format", "output_format", "format"), "output_config.format"),
+    _ADVICE,
 )
 
 TABLE: dict[str, FieldRules] = {
@@ -168,6 +169,7 @@ TABLE: dict[str, FieldRules] = {
         _HINTS,
         _ALSO | _THINKING,
         _INSTEAD,
+        _ADVICE,
     ),
     "CompletionRequest": FieldRules(
         (*_OF_THE_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
@@ -175,6 +177,7 @@ TABLE: dict[str, FieldRules] = {
         _HINTS | _THOUGHTS | {"separate_reasoning": (), "reasoning_format": ("none",)},
         _ALSO | {"max_completion_tokens": "max_tokens"},
         _INSTEAD,
+        _ADVICE,
     ),
     "StreamOptions": FieldRules(("include_obfuscation",)),
     "Prediction": FieldRules(_OF_A_PROVIDER),
@@ -221,7 +224,8 @@ TABLE: dict[str, FieldRules] = {
         _HINTS | {"truncation": ("disabled",), "context_management": ()},
         _THINKING | _only("max_output_tokens", "max_tokens max_completion_tokens"),
         _INSTEAD | {"messages": "input", "response_format": "text.format", "format": "text.format"},
-        {
+        _ADVICE
+        | {
             "background": "wait for the response, or read it as a stream, and leave background out",
             "conversation": "go on with previous_response_id, or send the whole conversation as input",
             "prompt": "send its text as instructions and input",
@@ -316,6 +320,7 @@ def why_refused(beside: FieldRules, name: str) -> str:
 
 
 def taken(beside: FieldRules, name: str, value: Any) -> bool:
+    """Whether a field that is not used may be there with this value, and is no hint then."""
     if name in beside.ignored:
         return True
     if name in beside.hints:
