@@ -193,6 +193,8 @@ class Pair:
             else:
                 with closing(self._client.another()) as client, self._outages.stop.breaking(client.abort):
                     health = client.health()
+            if self._outages.stop.is_set():  # what an aborted look says is not so
+                return
             if not health.ready:
                 self._outages.noticed(health.why, health.progress)
                 return

@@ -33,14 +33,14 @@ from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
-from specpair.http_service.shutdown import end_by_sigterm, stop_signals
+from specpair.http_service.shutdown import GRACE, end_by_sigterm, stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 from specpair.protocol.errors import ShuttingDown
 from verifier_server.api import document, operations
 from verifier_server.api.live_events import LiveEvents
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.engine.engine import SHUTTING_DOWN
-from verifier_server.service import GRACE, Service
+from verifier_server.service import Service
 from verifier_server.settings import Settings, SettingsError, from_environment
 
 _log = logging.getLogger("specpair.verifier")

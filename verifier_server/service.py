@@ -15,7 +15,7 @@ from specpair.http_service.observability.health import Condition
 from specpair.http_service.observability.logs import note_session
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.request_bodies import RequestBodies
-from specpair.http_service.shutdown import Draining
+from specpair.http_service.shutdown import GRACE, Draining
 from specpair.numbers import milliseconds
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
@@ -37,8 +37,6 @@ from verifier_server.observability import EngineFeed, EngineMetrics, ServiceGaug
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
-
-GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
 
 
 class Service:

@@ -33,7 +33,7 @@ from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.replies.static_files import StaticFiles
-from specpair.http_service.shutdown import Draining, stop_signals
+from specpair.http_service.shutdown import GRACE, Draining, stop_signals
 from specpair.http_service.web_pages import Hosts, Origins
 from specpair.protocol.service_responses import HealthResponse
 
@@ -155,11 +155,11 @@ class _Service:
             self._pair.look()
 
     def _stop(self) -> None:
+        """Begin to stop: open requests have `GRACE` seconds to finish; then they get an error."""
         self._supervisor.tell("STOPPING=1")
         self.feed.close()
         self.network.close()
-        self.source.stop()
-        self._pair.wait_no_more()
+        asyncio.get_running_loop().call_later(GRACE, self.source.stop)
 
     def state(self) -> PairState:
         pair = self._pair

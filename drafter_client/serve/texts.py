@@ -27,7 +27,7 @@ from gateway.openai_api.prompts import check_size
 from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import PromptSpan, Vocabulary
-from specpair.grammar.turns import GrammarCompiler
+from specpair.grammar.turns import GrammarCompiler, stopping
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Accounts, Gate
 from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
@@ -164,6 +164,8 @@ class PairEvents:
                     self._tell(_piece(event))
                 elif isinstance(event, Finished):
                     self._tell(End("stop" if event.finish_reason == "stop" else "length"))
+                    return
+            self._tell(stopping())  # only a closed text and a pair that ends its texts leave out the end
         except (protocol.SpecPairError, errors.DrafterError, BackendError) as error:
             self._tell(reported(error))
         except Exception as error:  # a fault must end the text, not the wait for it
@@ -218,10 +220,14 @@ class PairSource:
         self._bodies = RequestBodies(max_body_bytes, _BODY_SECONDS, lambda: pair.target.context_length)
         self._grammars = GrammarCompiler()
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
+        self._stopped = False
 
     def stop(self) -> None:
-        """Stop compiling grammars, so that no request waits for one."""
+        """End all texts, also those that wait, and the compiling of grammars, with ShuttingDown."""
+        self._stopped = True
         self._grammars.stop()
+        self._pair.wait_no_more()
+        self._pair.end_texts()
 
     def close(self) -> None:
         """Wait for the threads. Close the pair before, so that its texts end."""
@@ -279,7 +285,9 @@ class PairSource:
         return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()
 
     def wait_over(self, waited: float) -> protocol.SpecPairError | None:
-        """An error once an outage exceeds the patience of a text that has not begun."""
+        """An error once an outage exceeds the patience of a text that has not begun, or the service stops."""
+        if self._stopped:
+            return stopping()
         outage, patience = self._pair.outage, self._pair.start_patience
         if outage is None or min(waited, outage.seconds) < patience:
             return None

@@ -20,7 +20,7 @@ from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import joined
 from gateway.openai_api.messages.options import limited
 from gateway.openai_api.messages.requests import ChatRequest, answer_of, chat_of, given, in_terms_of, translated
-from gateway.openai_api.messages.thinking import thinking_of
+from gateway.openai_api.messages.thinking import UsualEffort, thinking_of
 from gateway.openai_api.prompts import check_model
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.replies.events import event_bytes
@@ -34,7 +34,6 @@ _NAMES = {
     "stop": "stop_sequences",
 }
 USUAL_EFFORT = "high"  # asks for nothing, so that a template need not know it
-_USUAL = "chat_template_kwargs.reasoning_effort"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Json = dict[str, Any]
 
@@ -70,7 +69,7 @@ def asked_of(request: requests.Conversation) -> MessagesChat:
     if config is not None and config.format is not None:
         body["response_format"] = {"type": "json_schema", "schema": config.format.schema_}
     if effort == USUAL_EFFORT:
-        body["chat_template_kwargs"] = {"reasoning_effort": effort} | (request.chat_template_kwargs or {})
+        body["chat_template_kwargs"] = {"reasoning_effort": UsualEffort(effort)} | (request.chat_template_kwargs or {})
     elif effort is not None:
         body["reasoning_effort"] = effort
     if isinstance(request, MessagesRequest):
@@ -81,7 +80,7 @@ def asked_of(request: requests.Conversation) -> MessagesChat:
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
     names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
     if effort is not None:
-        names |= {"reasoning_effort": "output_config.effort", _USUAL: ""}
+        names |= {"reasoning_effort": "output_config.effort"}
     return MessagesChat(chat_of(body, names), names, opening)
 
 

@@ -144,7 +144,9 @@ def of_tools(error: InvalidRequest, message: ChatRequest) -> InvalidRequest:
     for name, schema in schemas.items():
         if place := keyword_path(json.dumps(schema), why):
             return InvalidRequest(f"{name}{place}: {why}", param=name)
-    return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
+    custom = [f"tools.{at}.custom.format" for at, tool in enumerate(message.callable_tools) if tool.type == "custom"]
+    name, what = (custom[0], "the grammar") if len(custom) == 1 else ("tools", "the parameters")
+    return InvalidRequest(f"{name}: calls cannot be made to keep to {what}: {why}", param=name)
 
 
 def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None]:

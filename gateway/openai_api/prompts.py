@@ -14,7 +14,7 @@ from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target, TextSource
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
-from specpair.http_service.hints import refused, take_hint
+from specpair.http_service.hints import take_hint
 from specpair.protocol.errors import (
     EmptyPrompt,
     InvalidRequest,
@@ -132,8 +132,8 @@ def _note_control(vocabulary: Vocabulary, text: str) -> None:
     if pattern is None:
         spelled = {vocabulary.spelled(at) for at, kind in enumerate(vocabulary.kinds) if kind == Kind.CONTROL} - {""}
         pattern = vocabulary.derived["control tokens"] = re.compile("|".join(map(re.escape, spelled)) or "(?!)")
-    if pattern.search(text) is not None and not refused():
-        take_hint("prompt.control_tokens")
+    if pattern.search(text) is not None:
+        take_hint("prompt.control_tokens", strictly=False)  # a note: the text is what was asked for
 
 
 _MESSAGES = "messages"  # the field of a conversation

@@ -24,6 +24,7 @@ _SPEED_OVER = 1.0  # seconds, at least, over which the speed is told
 _GAP, _INDENT = "  ", "    "
 _NARROWEST = 20  # letters in a line, at least
 TEXT = 4096  # tokens of context that the memory of a text is told for
+CHEAP = 0.25  # at most so large a share of a step of the target pays on one machine
 F16 = 2  # bytes of a number in a KV cache of the usual type
 
 
@@ -195,8 +196,10 @@ def of_pair(draft: ModelDescription, target: ModelDescription, verdict: PairVerd
     drafts, verifies = (sized(each.weight_bytes + TEXT * each.kv_numbers * F16) for each in (draft, target))
     if not verdict.pairs:
         words = "no pair by themselves: with --translate, the one drafts for the other through text"
-    elif verdict.share < 1:
+    elif verdict.share <= CHEAP:
         words = "a pair"
+    elif verdict.share < 1:
+        words = "a pair, but a draft token takes over a quarter of a target token's time: on one machine it may not pay"
     else:
         words = "a pair, but the draft model is no smaller than the target: it saves nothing"
     cost = f"a draft step reads {verdict.share:.2f} of the bytes of a step of the target: its time, on like memory"

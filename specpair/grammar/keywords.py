@@ -10,20 +10,24 @@ from specpair.grammar.plain_schema import places
 
 _UNKNOWN = re.compile(r"Unimplemented keys: \[(.+)\]")
 _REFUSED = r"\1 cannot be kept to while a text is written: leave it out, and check the text"
+_OVERLAPPING = re.compile("oneOf constraints are not supported.*")
+_TELL_APART = "oneOf: a value may fit two of its choices: give anyOf, or each choice a required constant of its own"
 # How a complaint names a keyword, and what stands in the value of the one that is meant.
 _COMPLAINTS = (
     r'"(?P<key>[^"]+)".* cannot be kept to',
     r"Expected .* for '(?P<key>\w+)'.*, got (?P<value>.+)",
     r"(?P<key>multipleOf) comes to (?P<value>\d+)",
     r"Invalid (?P<key>type): (?P<value>\S+)",
-    r"(?P<key>oneOf) constraints",
+    r"(?P<key>oneOf): ",
+    r"(?P<key>\$ref) (?P<value>\S+): ",
     r"(?P<key>min/max)Properties only",
     r"(?P<key>look-around)",
     r"(?P<key>\$?\w+) must be an? ",
 )
 _VALUES = {"look-around": "(?"}
 _KEYS = {"min/max": ("minProperties", "maxProperties"), "look-around": ("pattern", "patternProperties")}
-_RETRIEVED = re.compile(r"Resource '?(?P<name>.+?)'? is not present in a registry")
+_RETRIEVED = re.compile(r"Resource '?(?:json-schema:///)?(?P<name>.+?)'? is not present in a registry")
+_NOWHERE = re.compile(r"Pointer '(.+)' does not exist")
 _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST = 300  # characters
 _LARGE = 12  # zeros at the end of a number, at most: how many more there are makes no difference
@@ -38,7 +42,23 @@ def keyword_path(schema: str, complaint: str) -> str:
         if (said := re.search(pattern, complaint)) is not None:
             value = _VALUES.get(said["key"], said.groupdict().get("value", ""))
             keys = _KEYS.get(said["key"], (said["key"],))
-            return next((place for key in keys for place in places(json.loads(schema), key, value)), "")
+            return next((place for key in keys for place, _ in places(json.loads(schema), key, value)), "")
+    return _bad_pattern(json.loads(schema))
+
+
+def _bad_pattern(schema: Any) -> str:
+    """The pointer to the first pattern in a schema that is no regular expression; empty: there is none."""
+    from llguidance import LLMatcher  # of a request with a grammar, which has imported it
+
+    for key in ("pattern", "patternProperties"):
+        for place, found in places(schema, key):
+            for pattern in [found] if key == "pattern" else found:
+                try:
+                    wrong = LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern))
+                except Exception:  # of llguidance's own types, which are not public
+                    wrong = "it is no text"
+                if wrong:
+                    return place
     return ""
 
 
@@ -67,6 +87,7 @@ def short(complaint: str) -> str:
     plain = of_regex[-1] if of_regex else " ".join(lines)
     if (found := _RETRIEVED.search(plain)) is not None:
         plain = f"$ref {found['name']}: only references within the schema, such as #/$defs/name, are followed"
-    plain = _UNKNOWN.sub(_REFUSED, plain)
+    plain = _NOWHERE.sub(r"$ref #\1: there is nothing in the schema at this place", plain)
+    plain = _UNKNOWN.sub(_REFUSED, _OVERLAPPING.sub(_TELL_APART, plain))
     plain = plain.replace("NoExtensionBias", "a $ref refers to itself, without anything in between")
     return plain if len(plain) <= _LONGEST else plain[:_LONGEST] + "…"

@@ -88,20 +88,21 @@ def plain(schema: Any, root: Any = None) -> Any:
     return node  # it has a value of a wrong type, of which llguidance tells
 
 
-def places(schema: Any, key: str, value: str = "") -> Iterator[str]:
-    """JSON pointers to a keyword that stays when the schema is plain; those within definitions come last.
+def places(schema: Any, key: str, value: str = "") -> Iterator[tuple[str, Any]]:
+    """JSON pointers to a keyword that stays when the schema is plain, with its value; those within definitions come
+    last.
 
     `value`: what stands in the value of the keyword, as JSON.
     """
 
-    def within(node: Any, place: str) -> Iterator[str]:
+    def within(node: Any, place: str) -> Iterator[tuple[str, Any]]:
         if isinstance(node, list):
             for at, each in enumerate(node):
                 yield from within(each, f"{place}/{at}")
         if not isinstance(node, Mapping):
             return
         if key in node and value in json.dumps(node[key]) and key in (plain(node, schema) or node):
-            yield f"{place}/{key}"
+            yield f"{place}/{key}", node[key]
         for name, each in sorted(node.items(), key=lambda item: item[0] in _DEFINITIONS):
             if name in _NAMED and isinstance(each, Mapping):
                 for own, inner in each.items():
@@ -140,11 +141,11 @@ def _plainer(node: Node, root: Any) -> Any:
     for about, keys in _ABOUT.items():
         for key in keys.split() if kinds.isdisjoint(about.split()) else ():
             node.pop(key, None)
-    if "propertyNames" in node:
-        _give_names(node, root)
     for key, usual in (("unevaluatedItems", "items"), ("unevaluatedProperties", "additionalProperties")):
         if key in node and node.keys().isdisjoint((*_IN_PLACE, usual, "contains", "dependentSchemas")):
             node[usual] = node.pop(key)
+    if "propertyNames" in node:
+        _give_names(node, root)
     for key, asks_nothing in _NOTHING.items():
         if key in node and asks_nothing(node[key], node):
             del node[key]
@@ -162,15 +163,19 @@ def _plainer(node: Node, root: Any) -> Any:
 
 
 def _give_names(node: Node, root: Any) -> None:
-    """Replace `propertyNames`, if another keyword can say it."""
-    names = _target(node["propertyNames"], root)
-    if "patternProperties" in node or names is False:
+    """Replace `propertyNames`, if another keyword can say it.
+
+    A pattern holds for the properties of `properties`, too. So it cannot say what only the others must be.
+    """
+    names = plain(_target(node["propertyNames"], root), root)
+    others, known = node.get("additionalProperties", True), node.get("properties", {})
+    rest = True if "additionalProperties" in node else node.get("unevaluatedProperties", True)
+    if "patternProperties" in node or names is False or not _asks_nothing(rest):
         return
     asked = {} if names is True else {key: names[key] for key in names.keys() & _ASKING}
     asked = {key: value for key, value in asked.items() if key not in _NOTHING or not _NOTHING[key](value, asked)}
     if "string" in _kinds(asked):
         asked.pop("type", None)
-    others, known = node.get("additionalProperties", True), node.get("properties", {})
     if asked and asked.keys() <= {"minLength", "maxLength"}:
         asked = {"pattern": f"^(.|\\n){{{asked.get('minLength', 0)},{asked.get('maxLength', '')}}}$"}
     if len(asked) == 1 and (allowed := _values(asked)) is not None:
@@ -178,8 +183,15 @@ def _give_names(node: Node, root: Any) -> None:
             return
         node["properties"] = {key: known.get(key, others) for key in allowed.values() if isinstance(key, str)}
         node["additionalProperties"] = False
-    elif asked.keys() == {"pattern"} and all(re.search(asked["pattern"], key) for key in known):
-        node["patternProperties"], node["additionalProperties"] = {asked["pattern"]: others}, False
+    elif asked.keys() == {"pattern"}:
+        if any("\n" in key for key in known):  # programs differ in where its line ends
+            return
+        kept = {key: value for key, value in known.items() if re.search(asked["pattern"], key)}
+        if others is not False and kept and not _asks_nothing(others):
+            return
+        node |= {"additionalProperties": False} | ({"properties": kept} if known else {})
+        if others is not False:
+            node["patternProperties"] = {asked["pattern"]: others}
     elif asked:
         return
     del node["propertyNames"]

@@ -55,7 +55,7 @@ class GrammarCompiler:
             return
         if not grammars.is_compiled(grammar):
             if self._stopped:
-                raise _stopping()
+                raise stopping()
             if sum(job.client == client for job in self._waiting) >= _MOST_WAITING:
                 raise Overloaded(f"{_MOST_WAITING} grammars of this client wait to be compiled", retry_after=1)
             job = _Job(client, grammars, grammar, asyncio.get_running_loop().create_future())
@@ -71,7 +71,7 @@ class GrammarCompiler:
         for job in (*self._waiting, *self._running):
             job.grammars.kill()
             if not job.done.done():
-                job.done.set_exception(_stopping())
+                job.done.set_exception(stopping())
         self._waiting.clear()
 
     def _start(self) -> None:
@@ -114,5 +114,6 @@ def _compile(job: _Job, loop: asyncio.AbstractEventLoop, ended: Callable[..., No
         loop.call_soon_threadsafe(ended, job, compiled, error)
 
 
-def _stopping() -> ShuttingDown:
+def stopping() -> ShuttingDown:
+    """The error of a request that a stop of the process ends."""
     return ShuttingDown("this process is being stopped: ask again when it is back")

@@ -27,6 +27,7 @@ from specpair.protocol.errors import ShuttingDown
 
 _log = logging.getLogger("specpair.service")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
 
 
 class Draining:

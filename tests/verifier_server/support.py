@@ -57,8 +57,8 @@ def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]
 class Gated(ScriptedBackend):
     """A backend that waits in its passes while `gate` is closed. Each pass sets `entered` first."""
 
-    def __init__(self) -> None:
-        super().__init__(SCRIPT)
+    def __init__(self, script: Script = SCRIPT, **options: Any) -> None:
+        super().__init__(script, **options)
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
 

@@ -93,9 +93,9 @@ _COMPLETION = _BOTH | {
     "return_full_text": (False,),
 }
 _BUDGETS = _only("thinking_budget", "thinking_budget_tokens thinking_token_budget reasoning_budget")
-_THINKING = _BUDGETS | {"think": "thinking"}
+_THINKING = _BUDGETS | {"enable_reasoning": "enable_thinking"}
 # In a text without a chat template.
-_THOUGHTS = _only((), "enable_thinking thinking thinking_budget reasoning reasoning_effort chat_template_kwargs")
+_THOUGHTS = _only((), "enable_thinking thinking think thinking_budget reasoning reasoning_effort chat_template_kwargs")
 _THOUGHTS |= dict.fromkeys(_THINKING, ()) | {"include_reasoning": (True,)}
 _ALSO = _only("max_tokens", "n_predict num_predict max_new_tokens max_output_tokens") | {
     "min_new_tokens": "min_tokens",
@@ -109,8 +109,18 @@ _ALSO = _only("max_tokens", "n_predict num_predict max_new_tokens max_output_tok
 _INSTEAD = {
     "repeat_penalty": "repetition_penalty",
     "ebnf": "grammar",
+    "format": "response_format",
+    "thinking_mode": "enable_thinking",
     "speculative.n_max": "speculative.draft_n",
 }
+_ADVICE = dict.fromkeys(("options", "extra_body"), "send each of its members as a parameter of the request") | {
+    "disable_reasoning": "send enable_thinking with the opposite value",
+    "google": "send thinking_budget",
+}
+OF_THE_TEMPLATE = FieldRules(  # variables of a chat template that the service sets
+    only={"messages": (), "tools": ([],), "add_generation_prompt": (True,), "continue_final_message": (False,)}
+    | _only((), "bos_token eos_token chat_template")
+)
 _OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
     *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
     *("finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "annotations", "citations", "parsed"),
@@ -147,7 +157,8 @@ _MESSAGES_REQUEST = FieldRules(
     _TEXT | _ONE_TEXT | _only(({},), "container output_format") | _only(([],), "mcp_servers"),
     _HINTS | {"context_management": ({"edits": []}, _KEEP_THOUGHTS), "stream_options": ()},
     _THINKING | _only("max_tokens", "max_completion_tokens max_output_tokens") | {"stop": "stop_sequences"},
-    _INSTEAD | {"response_format": "output_config.format"},
+    _INSTEAD | dict.fromkeys(("response_format", "output_format", "format"), "output_config.format"),
+    _ADVICE,
 )
 
 TABLE: dict[str, FieldRules] = {
@@ -158,6 +169,7 @@ TABLE: dict[str, FieldRules] = {
         _HINTS,
         _ALSO | _THINKING,
         _INSTEAD,
+        _ADVICE,
     ),
     "CompletionRequest": FieldRules(
         (*_OF_THE_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
@@ -165,6 +177,7 @@ TABLE: dict[str, FieldRules] = {
         _HINTS | _THOUGHTS | {"separate_reasoning": (), "reasoning_format": ("none",)},
         _ALSO | {"max_completion_tokens": "max_tokens"},
         _INSTEAD,
+        _ADVICE,
     ),
     "StreamOptions": FieldRules(("include_obfuscation",)),
     "Prediction": FieldRules(_OF_A_PROVIDER),
@@ -210,8 +223,9 @@ TABLE: dict[str, FieldRules] = {
         | {"background": (False,), "conversation": ("",), "moderation": ()},
         _HINTS | {"truncation": ("disabled",), "context_management": ()},
         _THINKING | _only("max_output_tokens", "max_tokens max_completion_tokens"),
-        _INSTEAD | {"messages": "input", "response_format": "text.format"},
-        {
+        _INSTEAD | {"messages": "input", "response_format": "text.format", "format": "text.format"},
+        _ADVICE
+        | {
             "background": "wait for the response, or read it as a stream, and leave background out",
             "conversation": "go on with previous_response_id, or send the whole conversation as input",
             "prompt": "send its text as instructions and input",
@@ -279,7 +293,9 @@ def sorted_out(beside: FieldRules, given: Mapping[str, Any], used: Collection[st
         other = beside.also.get(name)
         if other is not None and ((wanted := given.get(other)) is None or _same(wanted, value)):
             found[other], sent[other] = value, name
-        elif not _taken(beside, name, value):
+        elif other is not None and isinstance(value, bool):  # the one value that is empty and yet says something
+            refused.append((name, why_refused(beside, name)))
+        elif not taken(beside, name, value):
             if name in beside.hints:
                 hints.append(name)
             else:
@@ -303,7 +319,8 @@ def why_refused(beside: FieldRules, name: str) -> str:
     return "not supported: leave it out" + (f", or send {' or '.join(map(json.dumps, values[:2]))}" if values else "")
 
 
-def _taken(beside: FieldRules, name: str, value: Any) -> bool:
+def taken(beside: FieldRules, name: str, value: Any) -> bool:
+    """Whether a field that is not used may be there with this value, and is no hint then."""
     if name in beside.ignored:
         return True
     if name in beside.hints:

@@ -4,8 +4,9 @@ template that they become. One that the template has no variable for is a hint."
 from collections.abc import Collection, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from gateway.openai_api.messages.fields import OF_THE_TEMPLATE, taken, why_refused
 from gateway.openai_api.messages.objects import Object
 from specpair.http_service.hints import take_hint
 
@@ -16,6 +17,7 @@ _VARIABLES: dict[type, tuple[str, ...]] = {
     str: ("reasoning_effort", "thinking_effort"),
     int: (_BUDGET,),
 }
+_NONE = ("none", "off", "disabled")  # efforts, in several providers' words
 _UNKNOWN = "the chat template of this model does not know it, leave it out"
 _Effort = Annotated[str | None, Field(max_length=32, description="A variable of the chat template; none: no thoughts.")]
 _Most = Annotated[
@@ -47,6 +49,15 @@ def _object(given: Any) -> Any:
     return {"effort": given} if isinstance(given, str) else given
 
 
+def _options(given: Any) -> Any:
+    """An object for a switch or an effort alone; empty values ask for nothing."""
+    return {"enabled": given} if isinstance(given, bool) else _object(given) or None
+
+
+class UsualEffort(str):
+    """An effort that asks for nothing, so that a chat template need not know it."""
+
+
 class ReasoningOptions(Object):
     """How much the model thinks."""
 
@@ -63,11 +74,29 @@ class ThinkingFields(Object):
     thinking: Annotated[
         Thinking | None, BeforeValidator(_object), Field(description="An object, or a switch alone.")
     ] = None
+    think: Annotated[Thinking | None, BeforeValidator(_object), Field(description="Ollama's name of `thinking`.")] = (
+        None
+    )
     thinking_budget: _Most = None
-    reasoning: ReasoningOptions | None = Field(None, description="How much the model thinks.")
+    reasoning: Annotated[
+        ReasoningOptions | None, BeforeValidator(_options), Field(description="How much the model thinks.")
+    ] = None
     reasoning_effort: _Effort = None
     include_reasoning: bool | None = Field(None, description="False: thoughts are left out of the reply.")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables of the chat template.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ThinkingFields":
+        for name, value in (self.chat_template_kwargs or {}).items():
+            if name in OF_THE_TEMPLATE.only and not taken(OF_THE_TEMPLATE, name, value):
+                raise ValueError(f"chat_template_kwargs.{name}: {why_refused(OF_THE_TEMPLATE, name)}")
+        said: dict[type, tuple[str, object]] = {}  # by kind, what was said first
+        for path, value in self._wishes():
+            for kind, each in ((type(value), value), *([(bool, False)] if _off(value) else [])):
+                first, before = said.setdefault(kind, (path, each))
+                if before != each:
+                    raise ValueError(f"{path}: it says something else than {first}: give one of them")
+        return self
 
     @property
     def shows_thoughts(self) -> bool:
@@ -77,24 +106,30 @@ class ThinkingFields(Object):
     def thinking_variables(self, known: Collection[str]) -> dict[str, Any]:
         """Variables for a chat template, which has those that are `known`. Others are hints.
 
-        Raises InvalidRequest for a hint with `--strict`. What asks for no thoughts, and variables, are never refused.
+        Raises InvalidRequest for a hint with `--strict`.
         """
         given = self.chat_template_kwargs or {}
-        made = {name: value for name, value in given.items() if name in known}
+        made = {name: value for name, value in given.items() if name in known and name not in OF_THE_TEMPLATE.only}
         for name, value in given.items():
-            if name not in known and not _use(made, value, _kind(name), known):
-                take_hint(f"chat_template_kwargs.{name}", strictly=False)
+            used = name in known or _use(made, value, _kind(name), known)
+            if not used and name not in OF_THE_TEMPLATE.only and not isinstance(value, UsualEffort):
+                take_hint(f"chat_template_kwargs.{name}", _UNKNOWN)
         for path, value in self._wishes():
             if not _use(made, value, type(value), known):
-                take_hint(path, _UNKNOWN, strictly=not _off(value))
+                take_hint(path, _UNKNOWN)
+            elif any(made[name] != value for name in _VARIABLES[type(value)] if name in made):
+                take_hint(path, "chat_template_kwargs says something else, which counts: leave one of them out")
         return made
 
     def _wishes(self) -> Iterator[tuple[str, bool | str | int]]:
         """What is asked for, by its path."""
         thinking, reasoning = self.thinking or Thinking(), self.reasoning or ReasoningOptions()
+        think = self.think or Thinking()
         wishes = {
             "enable_thinking": self.enable_thinking,
             "thinking": thinking.effort or thinking.switch,
+            "think": think.effort or think.switch,
+            "think.budget_tokens": think.budget_tokens,
             "thinking.budget_tokens": thinking.budget_tokens,
             "thinking_budget": self.thinking_budget,
             "reasoning_effort": self.reasoning_effort,
@@ -104,7 +139,7 @@ class ThinkingFields(Object):
         }
         for path, value in wishes.items():
             if value not in (None, "", -1):
-                yield path, value
+                yield path, "none" if value in _NONE else value
 
 
 def _kind(variable: str) -> type | None:
@@ -117,7 +152,7 @@ def _off(value: object) -> bool:
 
 def _use(made: dict[str, Any], value: Any, kind: type | None, known: Collection[str]) -> bool:
     """Add the variables of a wish to those made, which stay. Returns whether the template has one for it."""
-    if kind is None or type(value) is not kind:
+    if kind is None or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         return False
     found = {name: value for name in _VARIABLES[kind] if name in known}
     if _off(value):

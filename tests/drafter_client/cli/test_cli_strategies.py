@@ -25,7 +25,7 @@ def _flags(verifier: Verifier, strategy: str, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
 def test_strategies_that_depend_on_timing_work_in_lockstep(drafter: Command, verifier: Verifier, strategy: str) -> None:
-    report = json.loads(drafter(*_flags(verifier, strategy, "--temperature", "0.8", "--json")).out)
+    report = json.loads(drafter(*_flags(verifier, strategy, "--temperature", "0.8", "--seed", "1", "--json")).out)
     assert report["schedules"] == {"lockstep": 23} and report["accepted"] > 0
 
 

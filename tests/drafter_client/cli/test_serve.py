@@ -1,5 +1,6 @@
 """drafter serve as a command, and programs that wait for a verifier."""
 
+import json
 import os
 import re
 import signal
@@ -7,7 +8,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 import httpx
@@ -18,14 +20,16 @@ from drafter_client.errors import BadKey, VerifierUnreachable
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 from tests.forking import Process, started
+from tests.verifier_server.processes import ENDLESS, MODULE, ready
+from tests.waiting import until
 
 COMMAND = [sys.executable, "-m", "drafter_client", "serve", "--port", "0", *TOY]
 
 
 @contextmanager
-def _serving(verifier: Verifier, *more: str) -> Iterator[tuple[Process, str]]:
+def _serving(verifier: str, *more: str) -> Iterator[tuple[Process, str]]:
     """A `drafter serve`, and the first line that it prints."""
-    command = [*COMMAND, "--verifier", verifier.url, *more]
+    command = [*COMMAND, "--verifier", verifier, *more]
     process = started(command, os.environ, subprocess.PIPE)
     try:
         assert process.stderr is not None
@@ -38,7 +42,7 @@ def _serving(verifier: Verifier, *more: str) -> Iterator[tuple[Process, str]]:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal.Signals) -> None:
-    with _serving(verifier, "--serve-key", "sesame") as (process, line):
+    with _serving(verifier.url, "--serve-key", "sesame") as (process, line):
         found = re.fullmatch(r"scripted-1, scripted-1 drafts: (http://127\.0\.0\.1:\d+)/v1  \(Ctrl-C ends it\)\n", line)
         assert found is not None, line
         body = {"prompt": "def f(x):", "max_tokens": 4, "temperature": 0}
@@ -50,6 +54,33 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
     assert (process.returncode, out) == (0, "")
     assert all(line.startswith("INFO: ") for line in complaints.splitlines()), complaints  # SIGTERM drains
     assert verifier.sessions == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+@pytest.mark.parametrize("mode", ["auto", "remote", "off"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "drained"])
+def test_a_stop_during_texts_tells_their_callers(how: signal.Signals, mode: str) -> None:
+    body = {"prompt": "def f(x):", "ignore_eos": True, "max_tokens": 500_000, "speculative": {"mode": mode}}
+    with ExitStack() as stack:
+        _, endless = stack.enter_context(ready(MODULE, **ENDLESS))
+        process, line = stack.enter_context(
+            _serving(str(endless.base_url), "--serve-key", "sesame", "--drain", "0.5", "--texts", "2")
+        )
+        url = line.split()[-4].removesuffix("/v1")
+        http = stack.enter_context(httpx.Client(base_url=url, headers={"Authorization": "Bearer sesame"}, timeout=60))
+        threads = stack.enter_context(ThreadPoolExecutor())
+        lines = stack.enter_context(http.stream("POST", "/v1/completions", json={**body, "stream": True})).iter_lines()
+        assert next(lines).startswith("data: ")
+        whole = threads.submit(http.post, "/v1/completions", json=body)
+        until(lambda: endless.get("/health").json()["sessions"] == 2, "the second text does not begin", 30.0)
+        process.send_signal(how)
+        said = [json.loads(line.removeprefix("data: ")) for line in lines if '"error"' in line]
+        assert [each["error"]["code"] for each in said] == ["shutting_down"]
+        reply = whole.result()
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "shutting_down")
+        _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert all(line.startswith("INFO: ") for line in complaints.splitlines()), complaints
 
 
 def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier, drafter: Command) -> None:

@@ -121,7 +121,7 @@ def test_a_conversation_of_odd_characters_is_answered(url: str, content: str) ->
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "content": [{"type": "text", "text": content}], "tool_call_id": "1"},
     ]
-    variables = {"messages": [], "add_generation_prompt": False, "raise_exception": 1, "self": 1}
+    variables = {"add_generation_prompt": True, "raise_exception": 1, "self": 1}
     asked = {"messages": messages, "max_tokens": 4, "seed": 1}
     reply = _post(url, CHAT, asked | {"chat_template_kwargs": variables})
     assert reply.status_code == 200

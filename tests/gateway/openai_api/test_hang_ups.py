@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,13 +20,13 @@ from gateway.openai_api.text_queue import QueuedText, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
 from gateway.openai_api.writers import ChatWriter
 from gateway.router.messages import NodeSpec
-from specpair.engines.backend import Entry, Logits
 from specpair.http_service import connection
 from specpair.http_service.replies import hang_up
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import CHATML, drafting, serving
 from tests.gateway.router.stub_nodes import routing
 from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.support import Gated
 from tests.waiting import until
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -45,20 +45,13 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
-class Held(ScriptedBackend):
-    """A target whose passes wait while `free` is not set; each sets `entered` first."""
+class Held(Gated):
+    """A target with the template of a chat, whose passes can be held."""
 
     def __init__(self, seconds_per_pass: float = 0.0) -> None:
         script = Script(seed=2, support=128, seconds_per_pass=seconds_per_pass)
         super().__init__(script, slots=4, context_length=512, max_batch_tokens=128)
         self.chat_template = CHATML
-        self.free, self.entered = threading.Event(), threading.Event()
-        self.free.set()
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.entered.set()
-        assert self.free.wait(20)
-        return super()._forward(batch)
 
 
 @contextmanager
@@ -99,9 +92,9 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
             with httpx.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}, trust_env=False) as reply:
                 next(reply.iter_lines())
         else:
-            target.free.clear()
+            target.gate.clear()
             leave(url, "/v1/completions", BODY, lambda: len(live.service.sessions) == 1)
-            target.free.set()
+            target.gate.set()
         until(lambda: len(live.service.sessions) == 0, "the text goes on", 20.0)
         before = target.passes
         time.sleep(0.1)
@@ -119,12 +112,12 @@ def test_a_client_that_leaves_costs_no_further_pass_and_no_place(kind: str, monk
             asked += [("/generate", OWN["/generate"] | {"stream": True}), *OWN.items()]
         for path, body in asked:
             engine, passes = live.service.engine, target.passes
-            target.free.clear()
+            target.gate.clear()
             target.entered.clear()
             leave(url, path, body, target.entered.is_set)
             until(lambda: len(live.service.sessions) == 0, f"{path}: the verifier keeps the session")
             until(lambda: not overloaded(queued), f"{path}: the place is taken")
-            target.free.set()
+            target.gate.set()
             engine.check_integrity()  # between two passes
             engine.check_integrity()
             assert target.passes == passes + 1, f"{path} {body}: the reading of the prompt went on"
@@ -137,13 +130,13 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
     target = Held()
     with service(kind, target) as (url, _, _):
-        target.free.clear()
+        target.gate.clear()
         body = BODY | {"stream": True, "max_tokens": 20}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False) as reply:
             lines = reply.iter_lines()
             read = ": prompt 0/7" if kind == "verifier" else ":"
             assert [next(lines) for _ in range(4)] == [read, "", read, ""]
-            target.free.set()
+            target.gate.set()
             data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert data[-1] == "[DONE]" and json.loads(data[-2])["choices"][0]["finish_reason"] == "length"
 
@@ -162,20 +155,20 @@ def test_a_silent_answer_has_events_that_it_goes_on(
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
     target = Held()
     with serving(target) as live:
-        target.free.clear()
+        target.gate.clear()
         with httpx.stream("POST", f"{live.url}/v1/{path}", json=body | {"stream": True}, trust_env=False) as reply:
             names: list[str] = []
             for line in reply.iter_lines():
                 names += [line.removeprefix("event: ")] if line.startswith("event: ") else []
                 if names.count(event) == 3:
-                    target.free.set()
+                    target.gate.set()
         assert names.count(event) >= 3 and set(names[2 : names.index(event) + 2]) == {event} and names[-1] == last
 
 
 def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated() -> None:
     target = Held(0.01)
     with service("drafter", target, queue=1) as (url, live, _), ThreadPoolExecutor(8) as threads:
-        target.free.clear()
+        target.gate.clear()
         short, replies = BODY | {"max_tokens": 30}, list[httpx.Response]()
 
         def ask(_: int) -> httpx.Response:
@@ -184,7 +177,7 @@ def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated
 
         asking = [threads.submit(ask, number) for number in range(8)]
         until(lambda: len(replies) == 5, "two texts are generated, and one waits", 20.0)
-        target.free.set()
+        target.gate.set()
         assert all(each.result().status_code in (200, 503) for each in asking)
         done = [reply for reply in replies if reply.status_code == 200]
         refused = replies[:5]

@@ -147,8 +147,38 @@ def strict() -> Iterator[dict[str, str]]:
     [
         ("chat/completions", CHAT | {"verbosity": "low"}, "verbosity"),
         ("responses", RESPONSE | {"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        (CHATS, CHAT | {"enable_thinking": False}, "enable_thinking"),
+        (CHATS, CHAT | {"thinking_budget": 0}, "thinking_budget"),
+        (CHATS, CHAT | {"think": True}, "think"),
+        (CHATS, CHAT | {"chat_template_kwargs": {"foo": 1}}, "chat_template_kwargs.foo"),
+        (MESSAGES, CHAT | {"thinking": OFF}, "thinking"),
     ],
 )
 def test_strict_services_refuse_hints(strict: dict[str, str], kind: str, path: str, body: Json, param: str) -> None:
     error = httpx.post(f"{strict[kind]}/v1/{path}", json=body).json()["error"]
     assert error["param"] == param and error["message"].startswith(f"{param}: ")
+
+
+ON_SWITCH = {"enable_thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (ON_SWITCH | {"think": False}, "think"),
+        (ON_SWITCH | {"enable_reasoning": False}, "enable_reasoning"),
+        (ON_SWITCH | {"reasoning_effort": "none"}, "reasoning_effort"),
+        (ON_SWITCH | {"thinking_budget": 0}, "thinking_budget"),
+        (ON_SWITCH | {"reasoning": {"enabled": False}}, "reasoning.enabled"),
+        ({"thinking": ON, "think": False}, "think"),
+        ({"reasoning_effort": "high", "reasoning": {"effort": "none"}}, "reasoning.effort"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs.add_generation_prompt"),
+        ({"chat_template_kwargs": {"messages": [USER]}}, "chat_template_kwargs.messages"),
+        ({"chat_template_kwargs": {"tools": TOOLS}}, "chat_template_kwargs.tools"),
+        ({"options": {"num_ctx": 8192}}, "options"),
+    ],
+)
+@pytest.mark.parametrize(("path", "base"), [(CHATS, CHAT), (RESPONSES, RESPONSE), (MESSAGES, CHAT)])
+def test_what_contradicts_itself_is_refused(http: httpx.Client, path: str, base: Json, body: Json, param: str) -> None:
+    reply = http.post(f"/v1/{path}", json=base | body)
+    assert (reply.status_code, reply.json()["error"].get("param")) == (400, param), reply.text

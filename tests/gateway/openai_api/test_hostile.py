@@ -119,7 +119,10 @@ def _format(schema: Any) -> Any:
         ({"tools": [_tool(MANY)], "tool_choice": "required"}, "messages"),
         (_format(LOOP), "json_schema"),
         (_format({"$ref": "#"}), "json_schema"),
-        ({"tools": [_tool({"properties": {"a": LOOP}} | LOOP["$defs"])], "tool_choice": "required"}, "tools"),
+        (
+            {"tools": [_tool({"properties": {"a": LOOP}} | LOOP["$defs"])], "tool_choice": "required"},
+            "tools",
+        ),
         ({"regex": "(" * 2000 + "a" + ")" * 2000}, "regex"),
         ({"tools": [_tool({}, name="<|im_end|>")]}, "tools.0.function.name"),
         ({"tools": [_tool({}, name="<tool_call>")]}, "tools.0.function.name"),
@@ -128,7 +131,8 @@ def _format(schema: Any) -> Any:
 )
 def test_what_cannot_be_kept_to_is_a_typed_error(url: str, given: Any, param: str) -> None:
     status, reply = _replied(url, **given)
-    assert (status, reply["error"]["param"]) == (400, param), reply
+    named = reply["error"]["param"].removesuffix(".0.function.parameters")  # where a style shows the place
+    assert (status, named) == (400, param), reply
     assert len(reply["error"]["message"]) < 500
 
 

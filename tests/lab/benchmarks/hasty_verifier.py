@@ -3,5 +3,5 @@
 from lab.simulator.paced.engine import application
 from verifier_server import service
 
-service.GRACE = 0.05
+service.GRACE = 0.05  # type: ignore[attr-defined]
 app = application()

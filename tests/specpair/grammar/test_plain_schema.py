@@ -1,6 +1,7 @@
 """Schemas get plainer, and what is valid under them stays the same."""
 
 import json
+from itertools import permutations, product
 from typing import Any
 
 import jsonschema_rs
@@ -99,7 +100,10 @@ def test_a_keyword_that_another_says_gets_its_form(given: Any, made: Any) -> Non
     ("given", "key"),
     [
         *(({"propertyNames": each}, "propertyNames") for each in (False, COUNT, {"format": "date"})),
-        ({"propertyNames": {"pattern": "^a"}, "properties": {"b": {}}}, "propertyNames"),
+        (
+            {"propertyNames": {"pattern": "^a"}, "properties": {"a": {}}, "additionalProperties": COUNT},
+            "propertyNames",
+        ),
         ({"uniqueItems": True}, "uniqueItems"),
         ({"if": {"required": ["a"]}, "then": {"required": ["b"]}}, "if"),
         ({"oneOf": [{"const": 1}, {"const": 1.0}]}, "oneOf"),
@@ -113,7 +117,48 @@ def test_a_keyword_that_another_says_gets_its_form(given: Any, made: Any) -> Non
 )
 def test_what_cannot_be_kept_to_stays_and_its_place_is_found(given: Any, key: str) -> None:
     assert not taken(given)
-    assert [place.rpartition("/")[2] for place in places({"properties": {key: given}}, key)] == [key]
+    assert [place.rpartition("/")[2] for place, _ in places({"properties": {key: given}}, key)] == [key]
+
+
+OBJECTS = [
+    dict(zip(names, values, strict=True))
+    for size in range(3)
+    for names in permutations(("a", "b", "abcd", "B"), size)
+    for values in product((True, 1), repeat=size)
+]
+FLAG = {"type": "boolean"}
+
+
+def writable(schema: object, wanted: object) -> bool:
+    """Whether a text under the schema can be this object."""
+    state = GRAMMARS(GrammarText("json_schema", json.dumps(schema)))
+    for byte in json.dumps(wanted).encode():
+        if not state.allows(byte):
+            return False
+        state.push(byte)
+    return state.allows(min(ByteVocabulary().ends))
+
+
+@pytest.mark.parametrize("names", [{"pattern": "^[a-z]+$"}, {"maxLength": 3}, {"minLength": 2}, {"enum": ["a", "B"]}])
+@pytest.mark.parametrize("others", [{}, {"additionalProperties": False}, {"additionalProperties": COUNT}, None])
+@pytest.mark.parametrize(
+    "known", [{}, {"properties": {"a": FLAG}}, {"properties": {"a": FLAG, "B": FLAG}}, {"properties": {"B": FLAG}}]
+)
+@pytest.mark.parametrize("required", [[], ["a"]])
+def test_names_of_properties_are_kept_to(names: object, others: Any, known: Any, required: list[str]) -> None:
+    """What can be written under such a schema is what is valid, or the schema is refused."""
+    more = {"unevaluatedProperties": False} if others is None else others
+    schema = {"type": "object", "propertyNames": names, "required": required, **known, **more}
+    is_valid = jsonschema_rs.validator_for(schema).is_valid
+    valid = [each for each in OBJECTS if is_valid(each)]
+    if not taken(schema):
+        assert not valid or (more == {"additionalProperties": COUNT} and "propertyNames" in plain(schema)), plain(
+            schema
+        )
+        return
+    can = [each for each in OBJECTS if writable(schema, each)]
+    assert all(is_valid(each) for each in can)
+    assert {frozenset(each.items()) for each in can} == {frozenset(each.items()) for each in valid}
 
 
 def test_the_formats_are_those_of_llguidance() -> None:
