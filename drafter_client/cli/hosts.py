@@ -10,10 +10,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from drafter_client.cli.tune import run_tune, tune_options
+from drafter_client.display.progress import verifier_loading
 from drafter_client.errors import DrafterError
 from drafter_client.hosts import Host, HostsFile, join
 from drafter_client.http.client import VerifierClient
 from specpair.command_line.parser import Parser, Switch
+from specpair.command_line.setting_sources import PROGRAMS
 from specpair.command_line.table import NOTHING, Table, print_table, standard_output
 from specpair.http_service.sharing.link import BadLink, read_link
 from specpair.protocol.errors import SpecPairError
@@ -85,9 +87,11 @@ def _join(parser: Parser, options: Namespace) -> int:
         return 0
     with closing(VerifierClient(host.url, api_key=host.key, trust=host.trust)) as client:
         try:
+            with verifier_loading() as on_wait:
+                client.wait_until_ready(on_wait=on_wait)
             info, trip = client.model(), _round_trip(client)
-        except (DrafterError, SpecPairError) as error:  # it may still load its model
-            print(f"{host.name} cannot be asked yet: {one_line(str(error))}", file=sys.stderr)
+        except (DrafterError, SpecPairError) as error:
+            print(f"{host.name} is joined, and cannot be asked yet: {one_line(str(error))}", file=sys.stderr)
             return 0
     print(f"target {one_line(info.name)} · round trip {1e3 * trip:.1f} ms", flush=True)
     if not options.tune:
@@ -138,5 +142,5 @@ def _leave(_parser: Parser, options: Namespace) -> int:
     if host is None:
         raise DrafterError(f"{options.name} was not joined: 'drafter hosts' lists the joined ones")
     hosts.forget(host.name)
-    print(f"{host.name} is forgotten; there, '{host.service} key revoke {host.key_name}' ends the key")
+    print(f"{host.name} is forgotten; there, '{PROGRAMS[host.service]} key revoke {host.key_name}' ends the key")
     return 0

@@ -14,7 +14,7 @@ from backends.registry import room
 from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
 from drafter_client.cli.steps import api_key, draft_model, trust, verifier
-from drafter_client.display.progress import say_outage
+from drafter_client.display.progress import say_outage, verifier_loading
 from drafter_client.draft_sources import DraftModel, Lookup, Source
 from drafter_client.hosts import HostsFile
 from drafter_client.http.addresses import addresses_of
@@ -81,6 +81,8 @@ def run_tune(options: argparse.Namespace) -> int:
     url = verifier(options)
     address = addresses_of(url, direct=True)[0]
     with closing(VerifierClient(*address, api_key=api_key(options), trust=trust(options))) as client:
+        with verifier_loading() as on_wait:
+            client.wait_until_ready(on_wait=on_wait)
         info = client.model()
     named = options.draft_hf or (options.draft_model if options.draft_model != DEFAULT_DRAFT else None)
     if named is None:

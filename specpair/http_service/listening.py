@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from specpair.command_line import start
+from specpair.command_line.setting_sources import PROGRAMS
 from specpair.command_line.setting_values import SettingsError
 from specpair.http_service.app import App
 from specpair.http_service.certificate import Certificate
@@ -153,11 +154,13 @@ def welcome(app: App, share: Share, sockets: list[socket.socket]) -> None:
     share.port = sockets[0].getsockname()[1]
     guests = app.gate.guests = Guests(share, socket.gethostname())
     app.metrics.guests(guests)
-    program = "specpair router" if share.service == "router" else share.service
+    program = PROGRAMS[share.service]
     if not sys.stderr.isatty():  # the link must not get into a log
         _log.info("shared; how a machine joins is shown by: %s invite NAME", program)
         return
     link, *others = share.links(share.invitations.invite())
-    print(f"On the other machine, once, within an hour:   drafter join {link}", file=sys.stderr)
-    also = f"also reached at {', '.join(each.host for each in others)}  ·  " if others else ""
-    print(f"{also}another machine: {program} invite NAME  ·  {program} key list | revoke NAME", file=sys.stderr)
+    lines = ["On the other machine, once, within an hour:", f"    drafter join {link}"]
+    if others:
+        lines.append(f"also reached at {', '.join(each.host for each in others)}")
+    lines.append(f"another machine: {program} invite NAME  ·  {program} key list | revoke NAME")
+    print("\n".join(lines), file=sys.stderr)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
+from specpair.command_line.setting_sources import PROGRAMS
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.access import client_of
 from specpair.http_service.keys.key_file import KeyFileError, KeyLimits, StoredKey, check_name, digest_of, new_key
@@ -84,7 +85,7 @@ class Guests:
                 self._note_wrong(client_of(address))
                 raise Forbidden(
                     "this link is not open: it was used already, is older than an hour, or was withdrawn. The host "
-                    f"makes a new one: {self.share.service} invite NAME"
+                    f"makes a new one: {PROGRAMS[self.share.service]} invite NAME"
                 )
             try:
                 if not self.share.invitations.use(invitation):
