@@ -133,7 +133,7 @@ def tune_for(
     for entry in choice.entries:
         wanted = entry.name in here or yes
         if not (wanted or asked or fetched):
-            asked, wanted = True, _ask(f"target {info.name} · draft {entry.words}: fetch? [Y/n]")
+            asked, wanted = True, _ask(f"draft model {entry.words}: fetch? [Y/n]")
         if wanted:
             fetched.append(Candidate(entry.name, replace(base, hf=entry.name, path=DEFAULT_DRAFT), entry.bytes))
         else:

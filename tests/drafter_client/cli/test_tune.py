@@ -50,7 +50,7 @@ def test_one_question_decides_about_the_download(
     ran = drafter("tune", "--verifier", big.url, "--threads", "1")
     assert ran.status == 0, ran.err
     size = f"{len(FILES['Small-F16.gguf']) / 1e6:.1f} MB"
-    assert ran.err.count("? [Y/n]") == 1 and f"target big · draft u/pair:F16, {size}, MIT: fetch? [Y/n]" in ran.err
+    assert ran.err.count("? [Y/n]") == 1 and f"draft model u/pair:F16, {size}, MIT: fetch? [Y/n]" in ran.err
     assert stand_in.sent.keys() == ({"Small-F16.gguf"} if fetched else set())
     assert ("u/pair:F16: " in ran.out.splitlines()[0]) == fetched
     assert ran.out.startswith("stdlib-draft-q8_0: ") != fetched  # the one that ships
