@@ -31,7 +31,7 @@ _PAYS = 1.05  # a smaller gain is none: another run might find the contrary
 _REJECTED_BY_SIZE = 0.3  # rejected draft tokens fall about by this power of the draft model's bytes
 
 
-class Candidate(NamedTuple):
+class DraftCandidate(NamedTuple):
     """A draft model to measure. `bytes`: of its file; 0: it has none, as lookup."""
 
     name: str
@@ -86,7 +86,7 @@ class Tuned:
 
 def tune(
     target: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[DraftCandidate],
     make: Callable[[Source], Pair],
     say: Callable[[str], object] = lambda _line: None,
     *,
@@ -168,7 +168,7 @@ def _write(pair: Pair, ids: list[int], mode: Mode, tokens: int) -> Stats:
 
 
 def _expected(
-    measured: MeasuredGain, candidate: Candidate, others: Sequence[Candidate], pair: Pair
+    measured: MeasuredGain, candidate: DraftCandidate, others: Sequence[DraftCandidate], pair: Pair
 ) -> dict[str, float]:
     """The gain that each of the others may have, by that of a measured candidate: a step reads all bytes of a model,
     and larger models are rejected less."""

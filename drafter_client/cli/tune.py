@@ -22,7 +22,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.options import Mode, PairKeywords
 from drafter_client.pair import Pair
 from drafter_client.program_options import NGRAM, ProgramOptions, engines
-from drafter_client.tuning import SECONDS, Candidate, Tuned, tune
+from drafter_client.tuning import SECONDS, DraftCandidate, Tuned, tune
 from models import DEFAULT_DRAFT
 from models.commands.description import describe_gguf
 from models.commands.showing import print_json
@@ -89,7 +89,7 @@ def run_tune(options: argparse.Namespace) -> int:
         tuned = tune_for(info, draft_model(options), make, say, yes=options.yes, seconds=options.seconds)
     else:
         name = named.stem if isinstance(named, Path) else named
-        tuned = tune(info.name, [Candidate(name, draft_model(options), 0)], make, say, seconds=options.seconds)
+        tuned = tune(info.name, [DraftCandidate(name, draft_model(options), 0)], make, say, seconds=options.seconds)
     say(str(tuned))
     if options.joined is not None:
         HostsFile().keep(replace(options.joined, **_to_keep(tuned, named)))
@@ -129,13 +129,13 @@ def tune_for(
     """
     free = room(base.backend, base.engine)
     choice, here = known_drafters(info.name, info.vocabulary.ordinary, None if free is None else free.free)
-    fetched, asked, left_out = list[Candidate](), False, list[str]()
+    fetched, asked, left_out = list[DraftCandidate](), False, list[str]()
     for entry in choice.entries:
         wanted = entry.name in here or yes
         if not (wanted or asked or fetched):
             asked, wanted = True, _ask(f"draft model {entry.words}: fetch? [Y/n]")
         if wanted:
-            fetched.append(Candidate(entry.name, replace(base, hf=entry.name, path=DEFAULT_DRAFT), entry.bytes))
+            fetched.append(DraftCandidate(entry.name, replace(base, hf=entry.name, path=DEFAULT_DRAFT), entry.bytes))
         else:
             left_out.append(entry.words)
     if not fetched:
@@ -148,12 +148,12 @@ def tune_for(
     return tuned
 
 
-def _without_catalogue(info: ModelInfo, base: DraftModel) -> Candidate:
+def _without_catalogue(info: ModelInfo, base: DraftModel) -> DraftCandidate:
     """The draft model that ships, where it has the target's vocabulary; else lookup in the text."""
     ships = describe_gguf(DEFAULT_DRAFT.stem, [read_head(DEFAULT_DRAFT)])
     if ships.vocabulary is not None and ships.vocabulary.ordinary == info.vocabulary.ordinary:
-        return Candidate(ships.name, replace(base, hf=None, path=DEFAULT_DRAFT), ships.weight_bytes)
-    return Candidate(NGRAM_LOOKUP, Lookup(), 0)
+        return DraftCandidate(ships.name, replace(base, hf=None, path=DEFAULT_DRAFT), ships.weight_bytes)
+    return DraftCandidate(NGRAM_LOOKUP, Lookup(), 0)
 
 
 def _ask(question: str) -> bool:

@@ -196,7 +196,7 @@ EVENTS = (
         last=(),
     ),
 )
-SERVICE = built.Service(
+SERVICE = built.DescribedService(
     title=TITLE,
     description=_DESCRIPTION,
     key="A key that the drafter serves. Not needed if it has none.",

@@ -260,7 +260,7 @@ PASSED = (
     *("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"),
     *("/v1/{path:path}", "/models/{path:path}"),
 )
-SERVICE = built.Service(
+SERVICE = built.DescribedService(
     title=TITLE,
     description=_DESCRIPTION,
     key="A key that the router serves. Not needed if it has none.",

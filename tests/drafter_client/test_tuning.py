@@ -11,7 +11,7 @@ from drafter_client import Mode, Pair
 from drafter_client.draft_sources import Lookup, Source
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.options import Options
-from drafter_client.tuning import TEXTS, Candidate, MeasuredGain, Tuned, tune
+from drafter_client.tuning import TEXTS, DraftCandidate, MeasuredGain, Tuned, tune
 from specpair.engines.errors import ModelLoadError
 from specpair.protocol.errors import NoChatTemplate
 from tests.drafter_client.support import Ticks, Verifier, toy_drafter
@@ -69,7 +69,7 @@ def _tuned(
             raise pair
         return cast(Pair, pair)
 
-    candidates = [Candidate(name, sources[name], SIZES[name]) for name in pairs]
+    candidates = [DraftCandidate(name, sources[name], SIZES[name]) for name in pairs]
     return tune("t", candidates, make, said.append, seconds=seconds, clock=clock), tried, said
 
 
@@ -149,7 +149,7 @@ def test_a_real_pair_is_measured(verifier: Verifier) -> None:
     from drafter_client import Custom
 
     source = Custom(lambda *_: toy_drafter(), "toy")
-    tuned = tune("toy", [Candidate("toy", source, 0)], lambda each: Pair(verifier.url, each), tokens=12)
+    tuned = tune("toy", [DraftCandidate("toy", source, 0)], lambda each: Pair(verifier.url, each), tokens=12)
     [found] = tuned.measured
     assert isinstance(found, MeasuredGain) and (found.draft, found.mode) == ("toy", REMOTE)
     assert 0 < found.low <= found.gain <= found.high

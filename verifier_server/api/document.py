@@ -45,7 +45,7 @@ def _refine(found: dict[str, Json]) -> None:
     text_operations.refine(found)
 
 
-SERVICE = built.Service(
+SERVICE = built.DescribedService(
     title=TITLE,
     description=_DESCRIPTION,
     key="The value of VERIFIER_API_KEY, or a key of VERIFIER_KEYS_FILE. Not needed if the verifier has no key.",

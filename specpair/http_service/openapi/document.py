@@ -96,7 +96,7 @@ def one_of(field: str, *values: object) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class DescribedService:
     title: str
     description: str
     key: str  # what the API key is
@@ -109,12 +109,12 @@ class Service:
         return [each.path for each in self.operations]
 
 
-def document(service: Service, keyed: bool = False) -> Json:
+def document(service: DescribedService, keyed: bool = False) -> Json:
     """The document of a service. `keyed`: whether it has an API key."""
     return Context().run(_document, service, keyed)  # else examples of errors would name the request that asks for it
 
 
-def _document(service: Service, keyed: bool) -> Json:
+def _document(service: DescribedService, keyed: bool) -> Json:
     paths: dict[str, Json] = {}
     models: set[type[BaseModel]] = {ErrorResponse, *(each.form.model for each in service.operations)}
     for each in service.operations:

@@ -12,7 +12,7 @@ from drafter_client.serve import live as drafter
 from gateway.openai_api.messages.objects import Object, read_request
 from gateway.openai_api.tokens import TokenizeBody, read_tokenize
 from gateway.router import endpoints as router
-from specpair.http_service.openapi.document import Service, document, stream_example
+from specpair.http_service.openapi.document import DescribedService, document, stream_example
 from specpair.protocol import errors, messages
 from verifier_server.api import document as verifier
 
@@ -21,18 +21,18 @@ OPERATIONS = [each for service in SERVICES.values() for each in service.operatio
 
 
 @pytest.fixture(params=SERVICES)
-def service(request: pytest.FixtureRequest) -> Service:
+def service(request: pytest.FixtureRequest) -> DescribedService:
     return SERVICES[request.param]
 
 
-def test_document_is_valid(service: Service) -> None:
+def test_document_is_valid(service: DescribedService) -> None:
     keyed = document(service, keyed=True)
     OpenAPIV31SpecValidator(keyed).validate()
     assert keyed["security"] == [{"bearer": []}]
     assert document(service) == keyed | {"security": []}
 
 
-def test_every_operation_is_described_in_full(service: Service) -> None:
+def test_every_operation_is_described_in_full(service: DescribedService) -> None:
     whole, names = document(service), set()
     open_to_all = {each.path for each in service.operations if not each.needs_key}
     refused = any(errors.Unauthorized in each.errors for each in service.operations)
@@ -57,7 +57,7 @@ def test_every_operation_is_described_in_full(service: Service) -> None:
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
 
 
-def test_every_field_is_described(service: Service) -> None:
+def test_every_field_is_described(service: DescribedService) -> None:
     fields = {
         f"{name}.{field}": described.get("description", "")
         for name, schema in document(service)["components"]["schemas"].items()
@@ -74,7 +74,7 @@ def test_every_error_occurs_in_an_operation() -> None:
     assert raised - described == {errors.MethodNotAllowed, errors.NoWebSocket, errors.BadGateway}
 
 
-def test_openai_errors_have_their_status_and_always_a_param(service: Service) -> None:
+def test_openai_errors_have_their_status_and_always_a_param(service: DescribedService) -> None:
     for path, methods in document(service)["paths"].items():
         if not path.startswith("/v1/"):
             continue
@@ -85,7 +85,7 @@ def test_openai_errors_have_their_status_and_always_a_param(service: Service) ->
                     assert int(status) >= 400 and "param" in example["value"]["error"]
 
 
-def test_request_examples_are_valid(service: Service) -> None:
+def test_request_examples_are_valid(service: DescribedService) -> None:
     for operation in service.operations:
         for example in operation.examples.values():
             body, model = json.dumps(example).encode(), operation.request
@@ -97,7 +97,7 @@ def test_request_examples_are_valid(service: Service) -> None:
                 messages.parse(model, body)  # type: ignore[type-var,arg-type]  # it is a Message
 
 
-def test_reply_examples_are_valid(service: Service) -> None:
+def test_reply_examples_are_valid(service: DescribedService) -> None:
     whole = document(service)
     for operation in service.operations:
         responses = whole["paths"][operation.described_path][operation.method.lower()]["responses"]
@@ -108,7 +108,7 @@ def test_reply_examples_are_valid(service: Service) -> None:
             _check(operation.response, refusal)
 
 
-def test_event_examples_are_valid(service: Service) -> None:
+def test_event_examples_are_valid(service: DescribedService) -> None:
     for operation in service.operations:
         if not operation.events and operation.chunk is None:
             continue
