@@ -215,9 +215,9 @@ def test_list_shows_names_and_limits_only(run_key: Run, tmp_path: Path) -> None:
     status, out, err = run_key("list", *FILE)
     assert (status, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
-        ["name", "sessions", "requests", "tokens/s", "admin"],
-        ["laptop", "-", "-", "50", "-"],
-        ["boss", "2", "-", "-", "yes"],
+        ["name", "sessions", "requests", "tokens/s", "admin", "joined", "last", "seen"],
+        ["laptop", "-", "-", "50", "-", "-", "-"],
+        ["boss", "2", "-", "-", "yes", "-", "-"],
     ]
     assert "sha256" not in out and secret not in out
 
