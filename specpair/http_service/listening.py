@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from specpair.command_line import start
 from specpair.command_line.setting_sources import PROGRAMS
 from specpair.command_line.setting_values import SettingsError
+from specpair.http_service.accepting import Acceptor
 from specpair.http_service.app import App
 from specpair.http_service.certificate import Certificate
 from specpair.http_service.connection import Connection
@@ -83,25 +84,32 @@ class ListeningServer(uvicorn.Server):
         super().__init__(config)
         self._certificate, self._handshake = certificate, handshake
         self._renewing: asyncio.Task[None] | None = None
+        self._acceptor: Acceptor | None = None  # of a service over TLS
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])  # it would make the servers of the sockets without the limit
-        connection: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        make = partial(connection, self.config, self.server_state, self.lifespan.state)
-        scheme, limit = ("http", None) if self.config.ssl is None else ("https", self._handshake)
+        context, scheme = self.config.ssl, "http" if self.config.ssl is None else "https"
+        await super().startup(sockets if context is None else [])
+        if context is not None:
+            connection = cast(type[Connection], self.config.http_protocol_class)
+            make = partial(connection, self.config, self.server_state, self.lifespan.state)
+            self._acceptor = Acceptor(make, context, self._handshake)
         for bound in sockets or ():
-            self.servers.append(
-                await asyncio.get_running_loop().create_server(
-                    make, sock=bound, ssl=self.config.ssl, backlog=self.config.backlog, ssl_handshake_timeout=limit
-                )
-            )
+            if self._acceptor is not None:
+                self._acceptor.accept_from(bound, self.config.backlog)
             _log.info("Uvicorn running on %s://%s (Press CTRL+C to quit)", scheme, shown_address(bound))
-        if self._certificate is not None and self.config.ssl is not None:
-            self._renewing = asyncio.create_task(self._certificate.renew(self.config.ssl))
+        if self._certificate is not None and context is not None:
+            self._renewing = asyncio.create_task(self._certificate.renew(context))
+
+    def shut_out_others(self) -> None:
+        """Serve this machine only, from now on. The service must be one over TLS."""
+        if self._acceptor is not None:
+            self._acceptor.shut_out_others()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         await super().shutdown(sockets)
 
 
@@ -113,7 +121,9 @@ def serve(app: App, sockets: list[socket.socket], certificate: Certificate | Non
     with suppress(KeyboardInterrupt, EndedBySigterm):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         end_by_sigterm()
-        ListeningServer(configured(app, **more), certificate).run(sockets)
+        server = ListeningServer(configured(app, **more), certificate)
+        app.gate.on_unshared = server.shut_out_others
+        server.run(sockets)
 
 
 class ServedApp(NamedTuple):

@@ -1,12 +1,15 @@
 """A laptop joins a shared verifier over TLS, and what goes wrong on the way. Real servers in threads."""
 
+import socket
 import stat
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
@@ -14,13 +17,17 @@ from drafter_client.cli.program import main
 from drafter_client.errors import BadKey, DrafterError
 from drafter_client.hosts import Host, HostsFile, JoinError, answering, join
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.trust import Trust
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from specpair.http_service import accepting
 from specpair.http_service.certificate import Certificate
 from specpair.http_service.keys import key_file
 from specpair.http_service.listening import ListeningServer, bind_sockets, configured, welcome
+from specpair.http_service.observability import health
 from specpair.http_service.sharing import share as share_module
-from specpair.http_service.sharing.link import JoinLink, fingerprint
+from specpair.http_service.sharing.joining import WRONG
+from specpair.http_service.sharing.link import JoinLink, fingerprint, written
 from specpair.http_service.sharing.share import Share
 from tests.drafter_client.support import Held
 from verifier_server.app import create_app
@@ -66,6 +73,7 @@ def sharing(folder: Path, backend: ScriptedBackend | None = None) -> Iterator[Sh
             up.set()
 
     server = Signalling(configured(app, ssl_certfile=certificate.certfile, lifespan="on"), certificate)
+    app.gate.on_unshared = server.shut_out_others
     thread = threading.Thread(target=server.run, args=(sockets,), name="uvicorn")
     thread.start()
     try:
@@ -158,6 +166,48 @@ def test_a_revoked_key_ends_its_texts(tmp_path: Path) -> None:
             with pytest.raises(DrafterError, match="does not take this key"):
                 text.read()
         held.go()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second address of loopback")
+def test_once_nothing_is_shared_other_machines_are_cut_off_and_this_one_is_served(
+    box: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "is_here", lambda client, _server: client != "127.0.0.2")
+    host, link = join(box.link(), "laptop", 0.0), box.link()
+
+    def connected() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", box.port), 20, ("127.0.0.2", 0))
+
+    def served(plain: socket.socket) -> bool:
+        with suppress(OSError), host.trust.context.wrap_socket(plain) as client:
+            client.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+            return client.recv(12) == b"HTTP/1.1 200"
+        return False
+
+    with host.trust.context.wrap_socket(connected()) as idle, connected() as early, closing(_client(host)) as here:
+        assert served(connected()) and here.model().name
+        box.share.unshare()
+        with suppress(ConnectionResetError):
+            assert not idle.recv(1), "it ends"
+        assert not served(early), "it was open before its handshake"
+        assert not served(connected())
+        assert here.model().name
+    with pytest.raises(JoinError, match="not shared"):
+        join(link, "desk", 0.0)
+
+
+def test_wrong_tokens_let_nobody_in(
+    box: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "SLOW", 0.0)
+    right = written(box.link().token)
+    trust = Trust(box.share.anchor_pem)
+    with httpx.Client(base_url=f"https://127.0.0.1:{box.port}", verify=trust.context, trust_env=False) as client:
+        asked = [client.post("/join", json={"token": token}) for token in [*["A" * 22] * 50, right]]
+        assert client.get("/live").status_code == 200
+    assert [reply.status_code for reply in asked] == [403] * WRONG + [429] * (51 - WRONG)
+    assert 0 < int(asked[-1].headers["Retry-After"]) <= 60
+    assert key_file.read(box.share.keys) == [] and caplog.text.count("wrong token") == 1
 
 
 def test_a_host_is_found_after_a_restart_at_a_new_address_and_with_a_new_certificate(tmp_path: Path) -> None:

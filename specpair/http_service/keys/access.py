@@ -167,7 +167,6 @@ class Access:
     def __init__(self, keys: KeyStore, insecure: bool = False, names: ServiceNames = VERIFIER) -> None:
         """`insecure`: without a key, serve every address."""
         self.keys, self._insecure, self.names = keys, insecure, names
-        self.only_here = False  # whether other machines are refused, with or without a key
 
     @property
     def keyed(self) -> bool:
@@ -184,11 +183,8 @@ class Access:
         `forwarded`: the values of X-Forwarded-For and Forwarded headers.
         `server`: this end of the connection.
 
-        Raises Unauthorized for a missing or wrong key. Raises Forbidden for a public address without a key, and for
-        another machine while the service is shared no longer.
+        Raises Unauthorized for a missing or wrong key. Raises Forbidden for a public address without a key.
         """
-        if self.only_here and client_of(None if address == server else address) not in ("", "127.0.0.1"):
-            raise Forbidden(f"this {self.names.service} is no longer shared with other machines")
         if self.keys.in_use:
             scheme, _, given = authorization.partition(" ")
             sent = given.strip() if scheme.lower() == "bearer" else ""

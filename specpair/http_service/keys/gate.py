@@ -175,7 +175,8 @@ class Gate:
 
     def __init__(self, access: Access, accounts: Accounts) -> None:
         self.access, self.accounts = access, accounts
-        self.guests: Guests | None = None  # of a shared service
+        self.guests: Guests | None = None  # of a service while it is shared
+        self.on_unshared: Callable[[], object] = lambda: None  # shuts out other machines
         self._connections = defaultdict[str, Counter[Connection]](Counter)  # with requests in flight, by owner
         access.keys.on_removed = self._end
 
@@ -240,10 +241,10 @@ class Gate:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             self.access.keys.look()
-            if self.guests is not None and self.guests.share.off and not self.access.only_here:
-                self.access.only_here = True
-                _log.info("other machines are refused: the service is no longer shared")
-                self._end({*self._connections})
+            if self.guests is not None and self.guests.share.off:
+                self.guests = None
+                _log.info("other machines are shut out: the service is no longer shared")
+                self.on_unshared()
 
     def _end(self, owners: set[str]) -> None:
         """Break the connections of these owners' requests in flight, so that their texts end."""

@@ -25,12 +25,13 @@ from specpair.http_service.request_bodies import read_body
 from specpair.http_service.sharing.joining import (
     MOST_BYTES,
     PATIENCE,
+    SLOW,
     Guests,
     InvitingResponse,
     JoinRequest,
     JoinResponse,
 )
-from specpair.protocol.errors import Forbidden, InternalError, Unauthorized
+from specpair.protocol.errors import Forbidden, InternalError, RateLimited, Unauthorized
 from specpair.protocol.messages import parse
 from specpair.protocol.service_responses import (
     HealthResponse,
@@ -129,15 +130,19 @@ class StateEndpoints:
         wait."""
         guests = self._guests(request)
         address = None if request.client is None else request.client.host
-        guests.check_rate(address)
+        try:
+            guests.check_rate(address)
+        except RateLimited:
+            await asyncio.sleep(SLOW)  # who does not stop gets its replies one a second
+            raise
         asked = parse(JoinRequest, await read_body(request, MOST_BYTES, PATIENCE))
-        joined = await run_in_threadpool(guests.join, asked, address)
+        joined = await run_in_threadpool(guests.join, guests.find(asked.token, address), asked.name, address)
         self._gate.access.keys.look(at_once=True)  # the guest uses its key at once
         return JsonReply(joined.body())
 
     def _guests(self, request: Request) -> Guests:
         guests, service = self._gate.guests, self._gate.access.names.service
-        if guests is None or self._gate.access.only_here:
+        if guests is None:
             raise Forbidden(f"this {service} is not shared: start it with --share")
         return guests
 

@@ -32,7 +32,7 @@ def run(program: str, command: str, arguments: Sequence[str]) -> int:
             raise SettingsError(f"nothing is shared here: start the service once with {program} --share")
         if command == "unshare":
             share.unshare()
-            print("within seconds, other machines are refused; --share shares again, with the same keys")
+            print("within two seconds, other machines are cut off; --share shares again, with the same keys")
         elif command == "cert":
             share.renew()
             print("a new certificate is in use within seconds; nothing is to be done on other machines")
@@ -92,7 +92,7 @@ def _unshare_parser(program: str) -> Parser:
     return Parser(
         f"{program} unshare",
         usage=" ".join([*program.split()[1:], "unshare"]),
-        description="Have a running service refuse other machines, until it is started with --share again. "
+        description="Cut other machines off from a running service, until it is started with --share again. "
         "All links end; keys stay.",
         examples=(f"{program} unshare",),
     )

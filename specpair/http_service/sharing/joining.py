@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import Field
@@ -23,7 +24,8 @@ from specpair.protocol.response_fields import Response
 
 MOST_BYTES, PATIENCE = 1024, 5.0  # of the body of a request to join, and seconds
 WRONG, MINUTE = 10, 60.0  # wrong tokens of one client in so many seconds, after which it has to wait
-_CLIENTS = 4096  # whose wrong tokens are counted
+SLOW = 1.0  # seconds for which a client that has to wait gets no reply
+CLIENTS = 4096  # whose wrong tokens are counted
 _MOST_NAMESAKES = 100
 _log = logging.getLogger("specpair.service")
 
@@ -60,7 +62,7 @@ class InvitingResponse(Response):
 
 
 class Guests:
-    """Lets guests join one service. Thread-safe."""
+    """Lets guests join one service. Used in the event loop, except where a method says so."""
 
     def __init__(self, share: Share, host: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`host`: the machine's name. `clock`: in seconds."""
@@ -68,29 +70,43 @@ class Guests:
         self._lock = threading.Lock()
         self._wrong: OrderedDict[str, tuple[float, int]] = OrderedDict()  # by client: since when, and how many
         self.joined = self.refused = 0  # since the start
+        self._logged = -MINUTE  # when a refusal was logged
+
+    @property
+    def watched(self) -> int:
+        """The number of clients whose wrong tokens are counted."""
+        return len(self._wrong)
 
     def check_rate(self, address: str | None) -> None:
         """Raise RateLimited for a client with too many wrong tokens."""
         since, count = self._wrong.get(client_of(address), (0.0, 0))
         left = since + MINUTE - self._clock()
         if count >= WRONG and left > 0:
-            self.refused += 1
+            self._note_refused(client_of(address))
             raise RateLimited(f"{count} wrong tokens came from your address: wait", retry_after=round(left, 3))
 
-    def join(self, asked: JoinRequest, address: str | None) -> JoinResponse:
-        """The key of a guest. Raises Forbidden for a token that is not open, and InternalError."""
+    def find(self, token: str, address: str | None) -> Invitation:
+        """The open invitation of a token. Raises RateLimited, and Forbidden for a token that is not open."""
+        self.check_rate(address)
+        found = None
+        with suppress(BadLink):
+            found = self.share.invitations.find(read_value(token))
+        if found is None:
+            self._note_wrong(client_of(address))
+            raise Forbidden(
+                "this link is not open: it was used already, is older than an hour, or was withdrawn. The host makes a "
+                f"new one: {PROGRAMS[self.share.service]} invite NAME"
+            )
+        return found
+
+    def join(self, invitation: Invitation, wanted: str, address: str | None) -> JoinResponse:
+        """The key of a guest who wants this name. Raises Forbidden for an invitation that another guest has used, and
+        InternalError. Thread-safe."""
         with self._lock:
-            invitation = self._invitation(asked.token)
-            if invitation is None:
-                self._note_wrong(client_of(address))
-                raise Forbidden(
-                    "this link is not open: it was used already, is older than an hour, or was withdrawn. The host "
-                    f"makes a new one: {PROGRAMS[self.share.service]} invite NAME"
-                )
             try:
                 if not self.share.invitations.use(invitation):
                     raise Forbidden("this link was used by another machine just now")
-                name, key = self._add_key(invitation.name or asked.name)
+                name, key = self._add_key(invitation.name or wanted)
             except (KeyFileError, OSError) as error:
                 _log.error("a guest cannot join: %s", error)
                 raise InternalError("the key cannot be stored: the host's log says why") from None
@@ -99,22 +115,22 @@ class Guests:
         addresses = [JoinAddress(host=each, port=self.share.port) for each in self.share.addresses()]
         return JoinResponse(name=name, key=key, service=self.share.service, host=self._host, addresses=addresses)
 
-    def _invitation(self, token: str) -> Invitation | None:
-        try:
-            return self.share.invitations.find(read_value(token))
-        except BadLink:
-            return None
-
     def _note_wrong(self, client: str) -> None:
         now = self._clock()
         since, count = self._wrong.pop(client, (now, 0))
         if now - since > MINUTE:
             since, count = now, 0
         self._wrong[client] = since, count + 1
-        if len(self._wrong) > _CLIENTS:
+        if len(self._wrong) > CLIENTS:
             self._wrong.popitem(last=False)
+        self._note_refused(client)
+
+    def _note_refused(self, client: str) -> None:
+        """Count a refusal, and log it unless another one was logged in the last minute: there may be thousands."""
         self.refused += 1
-        _log.warning("a wrong token to join came from %s (number %d in a minute)", client, count + 1)
+        if self._clock() - self._logged >= MINUTE:
+            self._logged = self._clock()
+            _log.warning("a wrong token to join came from %s; refused since the start: %d", client, self.refused)
 
     def _add_key(self, wanted: str) -> tuple[str, str]:
         """A new key and its name: `wanted`, with a number behind it if another key has that."""

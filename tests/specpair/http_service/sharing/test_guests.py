@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.access import Access, KeyStore
+from specpair.http_service.sharing import joining
 from specpair.http_service.sharing.commands import run
 from specpair.http_service.sharing.invitations import Invitations
-from specpair.http_service.sharing.joining import WRONG, Guests, JoinRequest, plain_name
+from specpair.http_service.sharing.joining import WRONG, Guests, plain_name
 from specpair.http_service.sharing.link import read_link, written
 from specpair.http_service.sharing.share import Share
 from specpair.protocol.errors import Forbidden, RateLimited
@@ -48,27 +48,33 @@ def test_an_invitation_ends_with_its_time_or_its_uses(tmp_path: Path) -> None:
     assert invitations.find(late) is None and stale is not None and not invitations.use(stale)
 
 
-def test_a_client_with_wrong_tokens_has_to_wait_and_another_has_not(share: Share) -> None:
-    now = 0.0
+def test_a_client_with_wrong_tokens_has_to_wait_also_with_a_right_one_and_another_has_not(
+    share: Share, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, right, bad = 0.0, _token(share), ["", "A" * 22, "x", written(bytes(16))]
+    monkeypatch.setattr(joining, "CLIENTS", 3)
     guests = Guests(share, "bigbox", lambda: now)
-    for _ in range(WRONG):
-        guests.check_rate("192.0.2.7")
+    for number in range(WRONG):
         with pytest.raises(Forbidden, match="not open"):
-            guests.join(JoinRequest(token="A" * 22, name="x"), "192.0.2.7")
-    with pytest.raises(RateLimited):
-        guests.check_rate("192.0.2.7")
-    guests.check_rate("192.0.2.8")
-    assert (guests.joined, guests.refused, key_file.read(share.keys)) == (0, WRONG + 1, [])
-    now += 60
-    guests.check_rate("192.0.2.7")
+            guests.find(bad[number % len(bad)], "192.0.2.7")
+    for token in (right, *bad * 250):
+        with pytest.raises(RateLimited):
+            guests.find(token, "192.0.2.7")
+    assert guests.find(right, "192.0.2.8").uses == 1
+    assert (guests.joined, guests.refused, key_file.read(share.keys)) == (0, WRONG + 1001, [])
+    assert len(caplog.messages) == 1 and "from 192.0.2.7" in caplog.text, "not a line for each of them"
+    now = 60.0
+    assert guests.find(right, "192.0.2.7").uses == 1
+    for number in range(50):  # each network is a client
+        with pytest.raises(Forbidden):
+            guests.find("x", f"2001:db8:0:{number:x}::1")
+    assert guests.watched == 3 and len(caplog.messages) == 2
 
 
 def test_guests_get_names_of_their_own(share: Share) -> None:
     guests = Guests(share, "bigbox")
-    named = [
-        guests.join(JoinRequest(token=_token(share), name=name), None).name for name in ("lap", "lap", "ö ü.local")
-    ]
-    named.append(guests.join(JoinRequest(token=_token(share, "desk"), name="lap"), None).name)
+    asked = (("", "lap"), ("", "lap"), ("", "ö ü.local"), ("desk", "lap"))
+    named = [guests.join(guests.find(_token(share, key), None), name, None).name for key, name in asked]
     assert named == ["lap", "lap-2", "guest", "desk"]
     assert [key.name for key in key_file.read(share.keys) if key.joined] == named
     assert {plain_name(name) for name in ("sp-x", "default", "-.-", "")} == {"guest-sp-x", "guest-default", "guest"}
@@ -76,16 +82,6 @@ def test_guests_get_names_of_their_own(share: Share) -> None:
 
 def _token(share: Share, name: str = "") -> str:
     return written(share.invitations.invite(name))
-
-
-def test_other_machines_are_refused_once_the_service_is_no_longer_shared(share: Share) -> None:
-    access = Access(KeyStore("secret"))
-    access.only_here = True
-    authorization = "Bearer secret"
-    assert access.identify("127.0.0.1", authorization).key is not None
-    assert access.identify("192.0.2.2", authorization, (), "192.0.2.2").key is not None, "this machine by its address"
-    with pytest.raises(Forbidden, match="no longer shared"):
-        access.identify("192.0.2.7", authorization, (), "192.0.2.2")
 
 
 def test_commands_invite_end_sharing_and_renew(
