@@ -12,18 +12,22 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from drafter_client.errors import DrafterError
+from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.trust import Trust
 from specpair import shared_files
-from specpair.http_service.sharing.link import JoinLink, fingerprint, written
+from specpair.command_line.setting_sources import PROGRAMS
+from specpair.http_service.sharing import lan
+from specpair.http_service.sharing.link import JoinLink, address_text, fingerprint, written
 
 _SECONDS = 5.0  # for a connection to a host that joins
 _LOOK_SECONDS = 1.5  # for a look whether a host answers at an address
+_LAN_SECONDS = 3.0  # for a look for a host on the local network
 
 
 class JoinError(DrafterError):
@@ -181,26 +185,34 @@ def _asked(context: ssl.SSLContext, method: str, base: str, body: Mapping[str, s
 
 
 def answering(host: Host) -> Host:
-    """The host, with the address first at which it answers now. If it answers nowhere, as it was."""
-    for address in host.addresses:
-        if _answers(host, address):
-            if address == host.addresses[0]:
-                return host
-            rest = tuple(each for each in host.addresses if each != address)
-            return replace(host, addresses=(address, *rest))
-    return host
-
-
-def _answers(host: Host, address: str) -> bool:
-    place = httpx.URL(f"https://{address}")
+    """The host, with the address first at which it answers now: a known one, or one that it announces on the local
+    network. Raises VerifierUnreachable; if another machine has its address, and it has none: as it was."""
+    pin, usurped = host.trust.fingerprint, False
+    found = (each for seen in lan.look(_LAN_SECONDS) if seen.pin == pin for each in seen.addresses)
     try:
-        with socket.create_connection((place.host, place.port or 443), _LOOK_SECONDS) as plain:
-            plain.settimeout(_LOOK_SECONDS)
-            with host.trust.context.wrap_socket(plain):
-                return True
-    except (OSError, ValueError):  # ssl's errors are among them
-        return False
+        for address in chain(host.addresses, found):
+            try:
+                _shake_hands(host, address)
+            except (OSError, ValueError) as error:  # ssl's errors are among them
+                usurped |= isinstance(error, ssl.SSLCertVerificationError)
+                continue
+            addresses = (*dict.fromkeys([address, *host.addresses]),)
+            return host if addresses == host.addresses else replace(host, addresses=addresses[: lan.MOST])
+        here = f"was not found on this network in {_LAN_SECONDS:g} s"
+    except lan.LanError as error:
+        here = f"this network cannot be searched ({error})"
+    if usurped:
+        return host  # a connection says whose certificate it is
+    raise VerifierUnreachable(
+        f"{host.name} answers at none of its addresses ({', '.join(host.addresses)}), and {here}: is it running with "
+        "--share? If it moved, and multicast is blocked here (by a firewall, another subnet, macOS's permission Local "
+        f"Network), join it by a new link, from '{PROGRAMS.get(host.service, host.service)} invite NAME' there"
+    )
 
 
-def address_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _shake_hands(host: Host, address: str) -> None:
+    """Raises OSError and ValueError unless the host answers at an address."""
+    place = httpx.URL(f"https://{address}")
+    with socket.create_connection((place.host, place.port or 443), _LOOK_SECONDS) as plain:
+        plain.settimeout(_LOOK_SECONDS)
+        host.trust.context.wrap_socket(plain).close()

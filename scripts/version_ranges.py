@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).parent / "uv"
 FOLDER = ROOT / ".venv-ranges"
-EXTRAS = ("client", "server", "hub")
+EXTRAS = ("client", "server", "hub", "lan")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "trustme", "openai", "anthropic")  # pinned in requirements/dev.txt
 RESOLUTIONS = {
     "oldest": ("--resolution", "lowest-direct"),
@@ -22,6 +22,7 @@ RESOLUTIONS = {
 TESTS = (
     "tests/specpair/http_service/test_connection.py",
     "tests/specpair/http_service/test_half_closed.py",
+    "tests/specpair/http_service/sharing/test_lan.py",
     "tests/gateway/openai_api/test_hang_ups.py",
     "tests/gateway/openai_api/test_leaving.py",
     "tests/gateway/router/test_passing.py",

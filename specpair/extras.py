@@ -22,6 +22,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "vllm": ("vllm",),
     "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
+    "lan": ("zeroconf",),
 }
 LAB = "specpair-lab"  # the distribution of the lab
 

@@ -140,7 +140,10 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
         with _as_finding(report.missing, options):
             report.models.append(_speed(options, path, hf, weights))
-    for address in addresses_of(verifier(options), direct=False):
+    url = ""
+    with _as_finding(report.missing, options):  # a host that was joined may answer nowhere
+        url = verifier(options)
+    for address in addresses_of(url, direct=False) if url else ():
         with _as_finding(report.missing, options), verifier_loading() as on_wait:
             try:
                 found = checks.gain(

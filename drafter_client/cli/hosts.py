@@ -5,7 +5,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,12 +17,14 @@ from drafter_client.http.client import VerifierClient
 from specpair.command_line.parser import Parser, Switch
 from specpair.command_line.setting_sources import PROGRAMS
 from specpair.command_line.table import NOTHING, Table, print_table, standard_output
+from specpair.http_service.sharing import lan
 from specpair.http_service.sharing.link import BadLink, read_link
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import one_line
 
 COMMANDS = ("join", "hosts", "leave")
 _LOOKS = 5  # requests whose fastest is the round trip
+_LAN_SECONDS = 2.0  # in which other hosts have to say that they are there: some wait for a second
 
 
 def hosts_parser(command: str) -> Parser:
@@ -56,7 +58,8 @@ def _list_parser() -> Parser:
     return Parser(
         "drafter hosts",
         usage="[FLAGS]",
-        description="List the joined hosts. The last one is used unless --host names another.",
+        description="List the joined hosts. The last one is used unless --host names another. On a terminal, and with "
+        "the extra lan, also list others that share a service on this network.",
         examples=("drafter hosts",),
     )
 
@@ -124,9 +127,15 @@ def _list(_parser: Parser, _options: Namespace) -> int:
     hosts = HostsFile().all()
     if not hosts:
         print("no host was joined: start one with --share, and paste the command that it prints")
-        return 0
-    headings = ("host", "service", "address", "as", "joined", "draft model", "gain")
-    print_table(Table(headings, tuple(map(_row, hosts))), standard_output())
+    else:
+        headings = ("host", "service", "address", "as", "joined", "draft model", "gain")
+        print_table(Table(headings, tuple(map(_row, hosts))), standard_output())
+    joined = {host.trust.fingerprint for host in hosts}
+    with suppress(lan.LanError):
+        for seen in dict.fromkeys(lan.look(_LAN_SECONDS)) if sys.stdout.isatty() else ():  # scripts need not wait
+            if seen.pin not in joined:
+                where = f"{one_line(seen.name)} ({seen.service}, {', '.join(seen.addresses[:1])})"
+                print(f"not joined: {where}; ask for a link there: {PROGRAMS[seen.service]} invite NAME")
     return 0
 
 

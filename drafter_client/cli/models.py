@@ -7,7 +7,7 @@ from pathlib import Path
 from backends.registry import room
 from drafter_client.cli.flags import parsed, print_if_asked
 from drafter_client.cli.steps import api_key, trust, verifier
-from drafter_client.errors import DrafterError, VocabularyMismatch
+from drafter_client.errors import DrafterError, VerifierUnreachable, VocabularyMismatch
 from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
@@ -36,7 +36,10 @@ def run_models(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
 
         def running() -> command.ServedModel | None:
-            address = addresses_of(verifier(options), direct=True)[0]
+            try:
+                address = addresses_of(verifier(options), direct=True)[0]
+            except VerifierUnreachable:
+                return None
             client = VerifierClient(*address, api_key=api_key(options), trust=trust(options))
             stack.callback(client.close)
             try:

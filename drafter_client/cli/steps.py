@@ -139,13 +139,15 @@ def retry_until_there(
 
 
 def verifier(options: argparse.Namespace) -> str:
-    """The verifier's address; for a host that was joined, the one at which it answers now."""
+    """The verifier's address; for a host that was joined, the one at which it answers now. Raises
+    VerifierUnreachable if it answers nowhere."""
     host: Host | None = options.joined
     if host is None:
         return str(options.verifier)
     found = answering(host)
     if found is not host:
         HostsFile().keep(found)
+        options.joined = found
     return found.url
 
 

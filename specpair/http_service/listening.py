@@ -22,6 +22,8 @@ from specpair.http_service.certificate import Certificate
 from specpair.http_service.connection import Connection
 from specpair.http_service.observability import logs
 from specpair.http_service.sharing.joining import Guests
+from specpair.http_service.sharing.lan import announced
+from specpair.http_service.sharing.link import address_text
 from specpair.http_service.sharing.share import Share
 from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm
 
@@ -71,8 +73,7 @@ def configured(app: ASGIApp, http: type[Connection] = Connection, **more: Any) -
 
 def shown_address(bound: socket.socket) -> str:
     """The host and port that a socket listens on, as in a URL."""
-    host, port = bound.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(*bound.getsockname()[:2])
 
 
 class ListeningServer(uvicorn.Server):
@@ -118,7 +119,9 @@ def serve(app: App, sockets: list[socket.socket], certificate: Certificate | Non
     if certificate is not None:
         app.metrics.certificate_ends(certificate)
         more |= {"ssl_certfile": certificate.certfile, "ssl_keyfile": certificate.keyfile, "ssl_keyfile_password": ""}
-    with suppress(KeyboardInterrupt, EndedBySigterm):  # uvicorn raises the signal again after its shutdown
+    share = None if app.gate.guests is None else app.gate.guests.share
+    # uvicorn raises the signal again after its shutdown.
+    with announced(share, socket.gethostname()), suppress(KeyboardInterrupt, EndedBySigterm):
         start.catch_interrupts()
         end_by_sigterm()
         server = ListeningServer(configured(app, **more), certificate)

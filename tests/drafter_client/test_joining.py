@@ -4,7 +4,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.cli.program import main
-from drafter_client.errors import BadKey, DrafterError
+from drafter_client.errors import BadKey, DrafterError, VerifierUnreachable
 from drafter_client.hosts import Host, HostsFile, JoinError, answering, join
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.trust import Trust
@@ -25,8 +25,10 @@ from specpair.http_service.certificate import Certificate
 from specpair.http_service.keys import key_file
 from specpair.http_service.listening import ListeningServer, bind_sockets, configured, welcome
 from specpair.http_service.observability import health
+from specpair.http_service.sharing import lan
 from specpair.http_service.sharing import share as share_module
 from specpair.http_service.sharing.joining import WRONG
+from specpair.http_service.sharing.lan import Seen
 from specpair.http_service.sharing.link import JoinLink, fingerprint, written
 from specpair.http_service.sharing.share import Share
 from tests.drafter_client.support import Held
@@ -48,6 +50,7 @@ class Shared:
 def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(share_module, "own_addresses", lambda: ["127.0.0.1"])
+    monkeypatch.setattr(lan, "look", network())  # no test searches the real one
 
 
 @pytest.fixture
@@ -85,6 +88,18 @@ def sharing(folder: Path, backend: ScriptedBackend | None = None) -> Iterator[Sh
         thread.join()
         for each in sockets:
             each.close()
+
+
+def network(*announced: Seen, error: Exception | None = None) -> Callable[[float], Iterator[Seen]]:
+    """A local network in place of `lan.look`, with what is announced there."""
+
+    def look(seconds: float) -> Iterator[Seen]:
+        assert seconds <= 3.0
+        if error is not None:
+            raise error
+        yield from announced
+
+    return look
 
 
 def _client(host: Host) -> VerifierClient:
@@ -246,3 +261,76 @@ def test_the_host_joined_last_is_used_unless_another_is_named(
     with pytest.raises(SystemExit):
         main(["--host", "tow", "--prompt", "x"])
     assert "did you mean two?" in capsys.readouterr().err
+
+
+DEAD = "127.0.0.1:1"
+OTHER = written(bytes(16))
+
+
+def test_a_host_that_moved_is_found_on_the_local_network_by_its_certificate_alone(
+    box: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = replace(join(box.link(), "laptop", 0.0), addresses=(DEAD,))
+    HostsFile().keep(host)
+    pin = written(fingerprint(host.certificate))
+    with sharing(tmp_path / "another") as another, socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.setblocking(False)
+        seen = [
+            Seen("stranger", "verifier", OTHER, (f"127.0.0.1:{stranger.getsockname()[1]}",)),
+            Seen("liar", "verifier", pin, (f"127.0.0.1:{another.port}",)),
+            Seen("bigbox", "verifier", pin, (DEAD, f"127.0.0.1:{box.port}")),
+        ]
+        monkeypatch.setattr(lan, "look", network(*seen))
+        for _ in range(2):
+            assert main(["--prompt", "x", "--mode", "target", "--max-tokens", "4"]) == 0
+            monkeypatch.setattr(lan, "look", network())  # the address was kept
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+    assert HostsFile().all() == [replace(host, addresses=(f"127.0.0.1:{box.port}", DEAD))]
+
+
+@pytest.mark.parametrize(
+    ("error", "complaint"),
+    [
+        (None, r"at none of its addresses \(127.0.0.1:1\), and was not found on this network in 3 s: .*blocked"),
+        (lan.LanError("No route to host"), r"this network cannot be searched \(No route to host\)"),
+    ],
+)
+def test_a_host_that_is_not_found_is_told_in_one_line(
+    box: Shared,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception | None,
+    complaint: str,
+) -> None:
+    host = replace(join(box.link(), "laptop", 0.0), addresses=(DEAD,))
+    HostsFile().keep(host)
+    monkeypatch.setattr(lan, "look", network(Seen("x", "verifier", OTHER, (DEAD,)), error=error))
+    with pytest.raises(VerifierUnreachable, match=complaint + ".*'verifier invite NAME' there$") as caught:
+        answering(host)
+    assert "\n" not in str(caught.value) and host.key not in str(caught.value)
+    assert main(["--prompt", "x"]) == 1 and "at none of its addresses" in capsys.readouterr().err
+    assert main(["models", "list"]) == 0, "it can do without a verifier"
+
+
+def test_a_host_whose_address_another_machine_has_is_told_by_its_certificate(box: Shared, tmp_path: Path) -> None:
+    with sharing(tmp_path / "another") as another:
+        host = replace(join(box.link(), "laptop", 0.0), addresses=(f"127.0.0.1:{another.port}",))
+        assert answering(host) == host
+        with closing(_client(host)) as client, pytest.raises(VerifierUnreachable, match="another certificate than"):
+            client.model()
+
+
+def test_a_terminal_also_lists_hosts_of_the_network_that_were_not_joined(
+    box: Shared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = join(box.link(), "laptop", 0.0)
+    HostsFile().keep(host)
+    unknown = Seen("new\x1b[2J", "router", OTHER, ("192.0.2.9:8000",))
+    mine = Seen("bigbox", "verifier", written(fingerprint(host.certificate)), host.addresses)
+    monkeypatch.setattr(lan, "look", network(mine, unknown, unknown))
+    assert main(["hosts"]) == 0 and "not joined" not in capsys.readouterr().out, "a script does not wait"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["hosts"]) == 0
+    [line] = [each for each in capsys.readouterr().out.splitlines() if "joined:" in each]
+    assert line == "not joined: new\\x1b[2J (router, 192.0.2.9:8000); ask for a link there: specpair router invite NAME"

@@ -31,11 +31,15 @@ class JoinLink(NamedTuple):
     token: bytes  # 16 bytes
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SCHEME}{host}:{self.port}/{written(self.fingerprint)}{written(self.token)}"
+        return f"{SCHEME}{address_text(self.host, self.port)}/{written(self.fingerprint)}{written(self.token)}"
 
     def __repr__(self) -> str:  # without the token: it must not get into logs
         return f"JoinLink({self.host!r}, {self.port})"
+
+
+def address_text(host: str, port: int) -> str:
+    """HOST:PORT as in a URL, IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_link(text: str) -> JoinLink:
