@@ -35,7 +35,7 @@ def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | tune | bench | report DIR\n"
-        "models | corpus | join LINK | hosts | leave HOST | key | invite | completion   (each has --help)",
+        "models | corpus | join LINK | hosts | leave HOST\nkey | invite | completion   (each has --help)",
         description="Write a text with a verifier: a small draft model on this machine proposes tokens, and the "
         "verifier's target model accepts or rejects them. Commands: 'chat' talks with the target, 'serve' offers "
         "it to programs as OpenAI's and Anthropic's API, 'solo' runs one model alone, 'compare' measures every "

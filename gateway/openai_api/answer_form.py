@@ -138,13 +138,15 @@ def of_tools(error: InvalidRequest, message: ChatRequest) -> InvalidRequest:
         return error
     why = said.partition("failed to compile JSON schema: ")[2] or said
     schemas = {} if message.document is None else {"json_schema": message.document}
-    for at, tool in enumerate(message.callable_tools):
+    callable_tools = message.callable_tools
+    tools = [(at, tool) for at, tool in enumerate(message.tools or ()) if tool in callable_tools]
+    for at, tool in tools:
         if message.must_call or tool.function.strict:
             schemas[f"tools.{at}.function.parameters"] = tool.function.parameters
     for name, schema in schemas.items():
         if place := keyword_path(json.dumps(schema), why):
             return InvalidRequest(f"{name}{place}: {why}", param=name)
-    custom = [f"tools.{at}.custom.format" for at, tool in enumerate(message.callable_tools) if tool.type == "custom"]
+    custom = [f"tools.{at}.custom.format" for at, tool in tools if tool.type == "custom"]
     name, what = (custom[0], "the grammar") if len(custom) == 1 else ("tools", "the parameters")
     return InvalidRequest(f"{name}: calls cannot be made to keep to {what}: {why}", param=name)
 

@@ -87,6 +87,7 @@ def names_of(request: ResponseRequest, messages: Sequence[str]) -> dict[str, str
     """The names of a chat's parameters in the request. `messages`: where each message comes from."""
     schema = {} if request.text is None else {"json_schema": "text.format.schema"}
     tools = {f"tools.{at}.function": each.path for at, each in enumerate(request.functions())}
+    tools |= {f"tools.{at}.custom": each.path for at, each in enumerate(request.functions())}
     return _NAMES | schema | tools | {f"messages.{at}": name for at, name in enumerate(messages)}
 
 

@@ -151,7 +151,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (
             ["def main():"],
             "no command 'def main():'; the commands are chat, serve, solo, compare, tune, bench, report, models, "
-            "corpus, key, completion, a",
+            "corpus, join, hosts, leave, key, invite, unshare, cert, completion, a",
         ),
         (["--prompt", "def", "main():"], "'main():' belongs to no flag; a value with spaces needs quotes"),
         (["--json", "solo"], "solo comes first: drafter solo"),

@@ -56,7 +56,7 @@ OF_ONE_RUN = {
         "choice",
         "grammar",
     ),
-    *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths"),
+    *("stream", "baseline", "host_name", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths"),
 }
 # Three values of each setting, for flag, variable and file.
 POLICY = "specpair.speculation.policy.experience"
@@ -102,6 +102,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 SWITCHES = {
     "access_log": False,
     "insecure": False,
+    "share": False,
     "metrics_open": False,
     "strict": False,
     "chat": False,

@@ -247,7 +247,10 @@ WRONG_SCHEMA: Any = {"type": "json_schema", "name": "x", "schema": {"not": {}}}
         ({"tools": [CUSTOM | {"format": GRAMMAR}]}, "tools.0.format"),
         ({"tools": [CUSTOM | {"format": GRAMMAR | {"syntax": "ebnf", "definition": "x"}}]}, "tools.0.format.syntax"),
         ({"tools": [CUSTOM | {"parameters": {"type": "object"}}]}, "tools.0"),
-        *(({"tools": [CUSTOM | {"format": GRAMMAR | each}], "tool_choice": "required"}, "tools") for each in BROKEN),
+        *(
+            ({"tools": [CUSTOM | {"format": GRAMMAR | each}], "tool_choice": "required"}, parameter)
+            for each, parameter in zip(BROKEN, ("tools.0.format", "tools"), strict=True)
+        ),
     ],
 )
 def test_what_is_wrong_is_named(parrot: openai.OpenAI, given: dict[str, Any], parameter: str) -> None:

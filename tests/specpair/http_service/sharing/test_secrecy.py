@@ -72,9 +72,9 @@ def test_secrets_of_a_shared_service_are_shown_nowhere(
         return ran.stdout
 
     with (
-        log.open("wb") as written_to,
+        log.open("wb") as file,
         child(
-            "-c", VERBOSE, *flags, "--port", "0", environment=environment, stdout=written_to, stderr=written_to
+            "-c", VERBOSE, *flags, "--port", "0", environment=environment, stdout=file.fileno(), stderr=file.fileno()
         ) as box,
     ):
         until(lambda: "Uvicorn running on" in log.read_text(), "the service does not start", 60)
