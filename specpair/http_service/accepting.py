@@ -11,7 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from specpair.http_service.connection import Connection
 from specpair.http_service.keys.access import client_of
 
-AT_ONCE = 8  # handshakes of one client; it waits with more, and that counts in the time that they may take
+AT_ONCE = 4  # handshakes of one client; it waits with more, and that counts in the time that they may take
 _PAUSE = 1.0  # seconds until the next try after the system gave no connection, as with too many open files
 _log = logging.getLogger("specpair.service")
 
@@ -64,6 +64,7 @@ class Acceptor:
                 await asyncio.sleep(_PAUSE)
             else:
                 self._start(self._open(accepted, address[0]))
+                await asyncio.sleep(0)  # asyncio's loop would accept all that wait before it does anything else
 
     async def _open(self, accepted: socket.socket, client: str) -> None:
         try:
