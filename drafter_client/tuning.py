@@ -24,7 +24,7 @@ TEXTS = (  # what a chat is about: a short explanation, code, and a list
     "Write a Python function that returns the n most frequent words of a text, with a docstring.",
     "List five things to check before a long bicycle tour, each with one short reason.",
 )
-TOKENS, _FEWEST, _LONGEST = 96, 48, 40.0  # tokens of a text; fewer where it would take more seconds
+TOKENS, _FEWEST, _LONGEST = 96, 48, 8.0  # tokens of a text; fewer where it would take more seconds
 SECONDS = 180.0  # no further draft model is begun that would end later, by the time that the one before took
 _WARM_UP = 8  # tokens that each mode writes before the measurement
 _PAYS = 1.05  # a smaller gain is none: another run might find the contrary
