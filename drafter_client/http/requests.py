@@ -152,7 +152,10 @@ class Requests:
             error.details.setdefault("retry_after", float(wait))  # the body may be more exact
         if isinstance(error, Unauthorized):
             what = "does not take this key" if self._api_key else "wants its key"
-            return BadKey(f"the verifier at {self.url} {what}: give it as api_key=")
+            cure = "give it as api_key="
+            if self._api_key and self._trust.pin:
+                cure = "it was revoked there, so join again with a new link (drafter join LINK)"
+            return BadKey(f"the verifier at {self.url} {what}: {cure}")
         return error
 
     def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Response:

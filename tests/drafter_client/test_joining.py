@@ -178,7 +178,7 @@ def test_a_revoked_key_ends_its_texts(tmp_path: Path) -> None:
             text = pair.generate("x", Options(mode=Mode.TARGET, max_tokens=900))
             next(iter(text))
             key_file.remove(box.share.keys, host.key_name)
-            with pytest.raises(DrafterError, match="does not take this key"):
+            with pytest.raises(DrafterError, match="does not take this key: it was revoked there, so join again"):
                 text.read()
         held.go()
 
