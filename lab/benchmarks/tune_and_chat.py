@@ -69,7 +69,8 @@ def main() -> None:
     alone, drafted = (times[mode] for mode in modes)
     ratios = [one / other for one, other in zip(alone, drafted, strict=True)]
     gain = sum(alone) / sum(drafted)
-    report.line(f"chat: {gain:.2f} ({min(ratios):.2f} to {max(ratios):.2f}); tune over chat: {measured.gain / gain:.2f}")
+    spread = f"{gain:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    report.line(f"chat: {spread}; tune over chat: {measured.gain / gain:.2f}")
     report.save()
 
 
