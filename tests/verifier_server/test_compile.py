@@ -68,7 +68,11 @@ def test_engine_that_compiles_nothing_is_refused(verifier: Program) -> None:
 def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
-        (["everything"], "no command 'everything'; the commands are compile, selftest, models, key, completion"),
+        (
+            ["everything"],
+            "no command 'everything'; the commands are compile, selftest, models, key, invite, unshare, cert, "
+            "completion",
+        ),
         (["--slots", "2", "compile"], "compile comes first: verifier compile …"),
     ):
         assert verifier(*arguments) == (2, "", f"verifier: {words}\nverifier: '--help' lists the flags\n")
