@@ -24,7 +24,6 @@ TESTS = (
     "tests/specpair/http_service/test_half_closed.py",
     "tests/specpair/http_service/sharing/test_lan.py",
     "tests/gateway/openai_api/test_hang_ups.py",
-    "tests/gateway/openai_api/test_leaving.py",
     "tests/gateway/router/test_passing.py",
     "tests/drafter_client/http",
     "tests/drafter_client/serve/test_other_verifiers.py",
