@@ -20,10 +20,10 @@ import httpx
 
 from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.trust import Trust
-from specpair import shared_files
 from specpair.command_line.setting_sources import PROGRAMS
 from specpair.http_service.sharing import lan
 from specpair.http_service.sharing.link import JoinLink, address_text, fingerprint, written
+from specpair.shared_files import PRIVATE, alone, replacing
 
 _SECONDS = 5.0  # for a connection to a host that joins
 _LOOK_SECONDS = 1.5  # for a look whether a host answers at an address
@@ -94,16 +94,11 @@ class HostsFile:
     def _changing(self) -> Iterator[dict[str, Host]]:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-            try:
-                shared_files.lock(descriptor, wait=True)
+            with alone(self.path):
                 hosts = {host.name: host for host in self.all()}
                 yield hosts
-                with shared_files.replacing(self.path) as file:
-                    os.chmod(file.name, 0o600)
+                with replacing(self.path, PRIVATE) as file:
                     file.write("\n".join(map(_table, hosts.values())).encode())
-            finally:
-                os.close(descriptor)
         except OSError as error:
             raise JoinError(f"{self.path} cannot be written: {error.strerror}") from None
 

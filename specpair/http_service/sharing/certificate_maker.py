@@ -4,13 +4,12 @@ Guests trust the anchor alone, so a renewed certificate needs nothing of them. O
 `cryptography`, and only a service that shares imports it.
 """
 
-import os
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specpair.shared_files import replacing
+from specpair.shared_files import PRIVATE, replacing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -75,6 +74,5 @@ def _write(path: Path, key: "EllipticCurvePrivateKey", *chain: "X509") -> None:
 
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    with replacing(path) as file:
-        os.chmod(file.name, 0o600)
+    with replacing(path, PRIVATE) as file:
         file.write(private + b"".join(each.public_bytes(pem) for each in chain))

@@ -1,7 +1,6 @@
 """Open invitations, in a file that a running service and its commands share. It holds hashes of tokens only."""
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from specpair import shared_files
 from specpair.http_service.sharing.link import new_token
+from specpair.shared_files import PRIVATE, alone, replacing
 
 SECONDS = 3600.0  # for which an invitation is open, unless told
 
@@ -72,16 +71,11 @@ class Invitations:
     @contextmanager
     def _changing(self) -> Iterator[list[Invitation]]:
         """A context that yields the open invitations; those that have uses left at its end are kept."""
-        descriptor = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            shared_files.lock(descriptor, wait=True)
+        with alone(self._path):
             invitations = self._read()
             yield invitations
-            with shared_files.replacing(self._path) as file:
-                os.chmod(file.name, 0o600)
+            with replacing(self._path, PRIVATE) as file:
                 file.write(json.dumps([asdict(each) for each in invitations if each.uses > 0]).encode())
-        finally:
-            os.close(descriptor)
 
 
 def _digest(token: bytes) -> str:
