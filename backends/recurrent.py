@@ -13,7 +13,8 @@ from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
-from specpair.engines.backend import Entry, timing_ids
+from specpair.engines.backend import Entry
+from specpair.engines.probe_texts import timing_ids
 
 JOINED = (
     8  # tokens read again at the head of a pass; more are read in a pass of their own, behind which a point is taken

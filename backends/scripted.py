@@ -75,6 +75,7 @@ class ScriptedBackend(Backend):
         self.vocabulary = ByteVocabulary(script.vocabulary_size)
         self.slots, self.context_length, self.max_batch_tokens = slots, context_length, max_batch_tokens
         self.max_rollback, self.can_copy, self.has_top_logits = max_rollback, can_copy, has_top_logits
+        self.can_splice = can_copy
         self.passes = 0  # forward passes so far
         self.fed = 0  # tokens over all passes
         self.held: list[list[int]] = [[] for _ in range(slots)]  # the token ids in each slot
@@ -130,6 +131,9 @@ class ScriptedBackend(Backend):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self.held[destination] = self.held[source][:length]
+
+    def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
+        self.held[slot][start:end] = [] if source is None else self.held[source][first:]
 
     def _release(self, slot: int) -> None:
         self.held[slot] = []

@@ -57,8 +57,13 @@ class OpenedSource:
     @property
     def shares_cores(self) -> bool:
         """Whether draft steps and verifier passes need the same cores of this machine, so that each slows the other."""
-        theirs = self.info.threads if self.info.machine == machine_id() else 0
-        return self.threads > 0 and theirs > 0 and self.threads + theirs > cores_to_use()
+        return share_cores(self.info, self.threads)
+
+
+def share_cores(info: ModelInfo, threads: int) -> bool:
+    """Whether draft steps on `threads` threads and the verifier's passes need the same cores of this machine."""
+    theirs = info.threads if info.machine == machine_id() else 0
+    return threads > 0 and theirs > 0 and threads + theirs > cores_to_use()
 
 
 class Source(Protocol):
@@ -126,7 +131,8 @@ class DraftModel:
         info: ModelInfo,
     ) -> OpenedSource:
         """Check that the loaded model can draft for the verifier's model. `stack`: closes what is opened."""
-        name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
+        read_time, free = 0.0 if times is None else times.read, not share_cores(info, backend.threads)
+        name, warm = backend.model_name, [WarmEngine(engine, read_time, whole=free) for engine in engines]
         step_times = times
         drafters = [_direct(info.vocabulary.size, engine) for engine in warm]
         try:

@@ -18,6 +18,7 @@ import numpy as np
 from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.model import (
+    COARSE_KV,
     KV_TYPES,
     LlamaVocabulary,
     chat_templates,
@@ -113,8 +114,10 @@ class LlamaBackend(Backend):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
                 self.keeps_any_path = False  # it adds up in the order of the cells
+                self.can_splice = options.kv_type not in COARSE_KV and self.can_copy
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
+            self.can_splice = self.can_splice and bool(lib.llama_memory_can_shift(self._memory))
             self._sequences = TreeSequences(self._memory, self.slots)
             self._batch = PassBatch(self._room, self.max_leaves or 1)
             super().__init__()
@@ -244,6 +247,18 @@ class LlamaBackend(Backend):
             lib.llama_memory_seq_rm(self._memory, destination, length, -1)
         else:
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
+
+    def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
+        self._sequences.forget(slot)
+        new = 0 if source is None else self._lengths[source] - first
+        lib.llama_memory_seq_rm(self._memory, slot, start, end)
+        if end < self._lengths[slot] and new != end - start:
+            lib.llama_memory_seq_add(self._memory, slot, end, -1, new - (end - start))
+        if source is not None and new:
+            # A cell has one position for all sequences: those that the slots share must not move.
+            lib.llama_memory_seq_rm(self._memory, source, 0, first)
+            lib.llama_memory_seq_add(self._memory, source, first, -1, start - first)
+            lib.llama_memory_seq_cp(self._memory, source, slot, start, start + new)
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
         self._sequences.keep(entry, path)

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specpair.engines.backend import TOP_LOGITS_COUNT, Logits, Rows, TopLogitsSpec
+from specpair.engines.backend import Logits, Rows, TopLogitsSpec
 from specpair.engines.errors import EngineFailure, first_line
+from specpair.speculation.sampling.sampling import TOP_LOGITS_COUNT
 from specpair.speculation.sampling.top_logits import TopLogits
 
 Region = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot

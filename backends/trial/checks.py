@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.probe_texts import timing_ids
 from specpair.engines.vocabulary import Kind
 
 Rows = NDArray[np.float32]

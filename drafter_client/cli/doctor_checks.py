@@ -17,8 +17,9 @@ from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.trust import SYSTEM, Trust
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.errors import EngineCrash
+from specpair.engines.probe_texts import timing_ids
 from specpair.extras import EXTRAS, installing
 
 NVIDIA, METAL, NEURON = "NVIDIA", "Metal", "Neuron"

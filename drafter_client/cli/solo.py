@@ -30,11 +30,11 @@ from drafter_client.options import Mode, PairKeywords
 from drafter_client.pair import Pair
 from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.engines.backend import Backend, Entry, top_logits_spec
+from specpair.engines.backend import Backend, Entry
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.token_sources import TokenSource
-from specpair.speculation.sampling.sampling import Sampling, choose
+from specpair.speculation.sampling.sampling import Sampling, choose, top_logits_spec
 
 
 def run_solo(

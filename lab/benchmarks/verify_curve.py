@@ -38,10 +38,10 @@ import numpy as np
 
 from backends.registry import load
 from lab.benchmarks.harness.report import Report, need, parser_of, processor
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
-from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling, top_logits_spec
 
 Clock = Callable[[], float]
 ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need

@@ -3,7 +3,7 @@
 Its errors, and the drafter that looks up n-grams, are here, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from specpair.speculation.drafting.text_lookup import TextLookup
@@ -20,6 +20,9 @@ class Expansion(NamedTuple):
     read: int
 
 
+READ_CHUNK = 512  # tokens of a prompt that are read before it is checked whether they are still wanted
+
+
 class Drafter(Protocol):
     """Predicts tokens, for example by a model or a table. One thread at a time may use it."""
 
@@ -32,6 +35,30 @@ class Drafter(Protocol):
         `tails`: 1 to `width` continuations of the text, likeliest first.
         `runners_up`: how many choices after the first are wanted; fewer do.
         """
+
+
+def read_prompt(
+    drafter: Drafter, text: Sequence[int], held: int, stopped: Callable[[], bool], answered: Callable[[], bool]
+) -> int:
+    """Have a drafter read a text while the target reads it. Returns how many tokens it has read.
+
+    `held`: how many of the text's first tokens it has read.
+    `stopped`: whether to read no further.
+    `answered`: whether the answer has begun, so that the drafter should read only what the first draft needs.
+    """
+    reads = getattr(drafter, "read_prompt", None)
+    if reads is not None:
+        return int(reads(text, held, stopped, answered))
+    return read_in_chunks(drafter, text, held, stopped)
+
+
+def read_in_chunks(drafter: Drafter, text: Sequence[int], held: int, stopped: Callable[[], bool]) -> int:
+    """As `read_prompt`, all of the text."""
+    read = 0
+    for end in (*range(held + READ_CHUNK, len(text), READ_CHUNK), len(text)):
+        if not stopped():
+            read += drafter.expand(text[:end], [[]], 0).read
+    return read
 
 
 class DrafterError(Exception):

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion
+from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion, read_prompt
 from specpair.engines.errors import first_line
 from specpair.engines.vocabulary import Vocabulary
 from specpair.plugins import DRAFTERS, BadPlugin, Plugin, find
 from specpair.protocol.errors import SpecPairError
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling
 
@@ -122,6 +123,22 @@ class FallbackDrafter:
                 self._fail(error)
         unknown = [Proposal(0, 0.0, 1 if runners_up else None) for _ in tails]
         return Expansion(unknown, len(tails) + 1)  # `read` is above one a tail: no step time is learnt
+
+    def read_prompt(
+        self, text: Sequence[int], held: int, stopped: Callable[[], bool], answered: Callable[[], bool]
+    ) -> int:
+        """As `base.read_prompt`."""
+        if self._drafter is not None:
+            try:
+                return read_prompt(self._drafter, text, held, stopped, answered)
+            except Exception as error:
+                self._fail(error)
+        return 0
+
+    @property
+    def context_read(self) -> ContextRead | None:
+        """What the draft model has read of the text; None: the drafter is none with a model."""
+        return getattr(self._drafter, "context_read", None)
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, SpecPairError | DrafterError):

@@ -1,18 +1,18 @@
 """Drafts with a draft model: predicts the next token behind several continuations of the text in one pass."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from specpair.drafters.base import Expansion
-from specpair.drafters.shared_engine import EngineView
-from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec, top_logits_spec
+from specpair.drafters.base import Expansion, read_in_chunks
+from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, CacheFull
 from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.drafting.tree import Proposal
-from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probabilities
+from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probabilities, top_logits_spec
 from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -24,7 +24,7 @@ Passes = Steps[Expansion]  # the passes of a draft step: see `ModelDrafter.passe
 
 
 @dataclass(slots=True)
-class _Slot:
+class Slot:
     """The contents of a slot of the engine: the committed text up to `stem`, then the uncommitted `tail`."""
 
     number: int
@@ -63,13 +63,20 @@ class ModelDrafter:
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
-        self._slots = [_Slot(number, 0) for number in range(self.width)]
+        self._slots = [Slot(number, 0) for number in range(self.width)]
         if begun is not None:
             self._slots[begun[0]].stem = begun[1]
         self._text: Sequence[int] = ()  # at the last `expand`
         self._length = 0  # of the text, in tokens, at the last `expand`
-        self._base = 0  # position in the text of the first token in the window
+        self._base = 0  # position in the text of the first token in the window, which may follow a head
+        self._head: Sequence[int] = ()  # what slots hold in place of the text's tokens from `_base` on
         self._calls = 0
+
+    def read_prompt(
+        self, text: Sequence[int], held: int, stopped: Callable[[], bool], answered: Callable[[], bool]
+    ) -> int:
+        """As `base.read_prompt`."""
+        return read_in_chunks(self, text, held, stopped)
 
     @property
     def begun(self) -> int:
@@ -82,8 +89,15 @@ class ModelDrafter:
         slot = max(self._slots, key=lambda slot: slot.stem)
         return slot.number, self._text[: 0 if self._base else slot.stem]
 
+    @property
+    def context_read(self) -> ContextRead:
+        """What of the text is in the model's context, where it has read as far as it should."""
+        return ContextRead(0, 0, self._length - self._base, self._length)
+
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-        passes = self.passes(text, tails, runners_up)
+        return self._run(self.passes(text, tails, runners_up))
+
+    def _run(self, passes: Steps[R]) -> R:
         try:
             wanted = next(passes)
             while True:
@@ -94,8 +108,8 @@ class ModelDrafter:
                 else:
                     wanted = passes.send(rows)
         except StopIteration as over:
-            expansion: Expansion = over.value
-            return expansion
+            result: R = over.value
+            return result
 
     def passes(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
         """`expand` as a generator: yields the entries of each pass, and is sent the result or the error."""
@@ -108,12 +122,12 @@ class ModelDrafter:
         self._calls += 1
         self._follow(text)
         longest = max(len(tail) for tail in tails)
-        if longest >= self.backend.context_length:
+        if longest >= self._most_ahead:
             return (yield from self._far_ahead(text, tails, runners_up))
-        self._slide(longest)
         limit = self.backend.max_batch_tokens
-        read = yield from self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
-        chosen: list[_Slot] = []
+        read = yield from self._make_room(longest)
+        read += yield from self._catch_up(limit // 2 if len(tails) == 1 else 0)
+        chosen: list[Slot] = []
         batch: list[Entry] = []
         proposals: list[Proposal] = []
 
@@ -128,7 +142,7 @@ class ModelDrafter:
         for tail in tails:
             slot, held = self._slot_for(tail, chosen)
             start = min(held, self._length + len(tail) - 1)
-            feed = self._readable([*text[start:], *tail[max(0, start - self._length) :]])
+            feed = [*self._held_there(start, self._length), *self._readable(tail[max(0, start - self._length) :])]
             read += len(feed)
             if batch and len(feed) > limit - sum(len(entry.tokens) for entry in batch):
                 yield from run()
@@ -153,12 +167,28 @@ class ModelDrafter:
         if self._processors is not None and self._length >= self._processors.prompt_len:
             self._processors.commit(text)
 
-    def _slide(self, ahead: int) -> None:
-        """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context."""
+    @property
+    def _most_ahead(self) -> int:
+        """The length of a tail behind which nothing of the text is read any more."""
+        return self.backend.context_length
+
+    def _make_room(self, ahead: int) -> Steps[int]:
+        """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context.
+
+        Returns how many tokens were read for it.
+        """
         context, longest = self.backend.context_length, self._length + ahead
         if longest - self._base > context:
             self._base = max(0, min(longest - context // 2, self._length - 1))
             self._forget()
+        yield from ()
+        return 0
+
+    def _held_there(self, start: int, end: int) -> list[int]:
+        """The tokens that slots hold at these positions of the text."""
+        first, last = start - self._base, end - self._base
+        head = self._head[first:last]
+        return [*head, *self._readable(self._text[start + len(head) : end])]
 
     def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
         """Predict behind tails that fill the whole context, from the last tokens of each. No slot keeps them."""
@@ -177,7 +207,7 @@ class ModelDrafter:
             self.backend.release(slot.number)
             slot.stem, slot.tail = min(self._base, self._length), []
 
-    def _catch_up(self, text: Sequence[int], most: int) -> Steps[int]:
+    def _catch_up(self, most: int) -> Steps[int]:
         """Read the text, except its last token, into the slot that holds most of it, if that lacks more than `most`
         tokens.
 
@@ -187,13 +217,13 @@ class ModelDrafter:
         slot = max(self._slots, key=lambda slot: slot.stem)
         read = 0
         while self._length - 1 - slot.stem > most:
-            feed = self._readable(text[slot.stem : min(slot.stem + step, self._length - 1)])
+            feed = self._held_there(slot.stem, min(slot.stem + step, self._length - 1))
             yield from self._forward([Entry(slot.number, slot.stem - self._base, feed, len(feed))])
             slot.stem, slot.tail = slot.stem + len(feed), []
             read += len(feed)
         return read
 
-    def _slot_for(self, tail: Sequence[int], taken: Sequence[_Slot]) -> tuple[_Slot, int]:
+    def _slot_for(self, tail: Sequence[int], taken: Sequence[Slot]) -> tuple[Slot, int]:
         """The slot in which to expand `tail`, and how many positions of text and tail it holds."""
         best = max(self._slots, key=lambda slot: (self._held(slot, tail), -len(slot.tail), slot not in taken))
         held = self._held(best, tail)
@@ -208,7 +238,7 @@ class ModelDrafter:
             slot.stem, slot.tail = min(held, self._length), list(tail[: max(0, held - self._length)])
         return slot, held
 
-    def _held(self, slot: _Slot, tail: Sequence[int]) -> int:
+    def _held(self, slot: Slot, tail: Sequence[int]) -> int:
         if slot.stem < self._length:
             return slot.stem
         return self._length + common_prefix(slot.tail, tail)
@@ -242,42 +272,6 @@ class ModelDrafter:
             return Proposal(token, normalised(weights)[token], probs=weights)
         chosen = choose_several(logits, self._sampling, position, 1 + runners_up)
         return Proposal.of(chosen, probabilities(logits, chosen, self._sampling))
-
-
-def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[int]]]) -> list[Expansion]:
-    """A draft step for several texts whose drafters share an engine: as `expand`, in shared passes.
-
-    `asked`: drafter, text and tail of each. Raises what the engine raises; then none of them has its step.
-    """
-    steps = [drafter.passes(text, [tail], 0) for drafter, text, tail in asked]
-    wanted = [next(each) for each in steps]
-    found: list[Expansion | None] = [None] * len(asked)
-    while left := [at for at, each in enumerate(found) if each is None]:
-        for at, rows in _run([(at, asked[at][0].backend, wanted[at]) for at in left]):
-            try:
-                wanted[at] = steps[at].throw(rows) if isinstance(rows, BackendError) else steps[at].send(rows)
-            except StopIteration as over:
-                found[at] = over.value
-    return [each for each in found if each is not None]
-
-
-def _run(
-    calls: Sequence[tuple[int, Backend, tuple[list[Entry], list[TopLogitsSpec]]]],
-) -> list[tuple[int, Sequence[Rows] | BackendError]]:
-    """Run as many of the calls as fit into one pass. Returns the result or the error of each."""
-    room = calls[0][1].max_batch_tokens
-    fit: list[tuple[int, tuple[EngineView, list[Entry], list[TopLogitsSpec]]]] = []
-    for at, view, (batch, specs) in calls:
-        tokens = sum(len(entry.tokens) for entry in batch)
-        if not fit or tokens <= room:
-            assert isinstance(view, EngineView)
-            fit.append((at, (view, batch, specs)))
-            room -= tokens
-    try:
-        brought = EngineView.extend_together([call for _, call in fit])
-    except BackendError as error:
-        return [(at, error) for at, _ in fit]
-    return [(at, rows) for (at, _), rows in zip(fit, brought, strict=True)]
 
 
 def model_drafter(

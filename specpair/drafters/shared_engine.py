@@ -207,7 +207,16 @@ class SharedEngine:
 
 _AS_THE_ENGINE = (  # what a view has in common with its engine
     *("name", "model_name", "vocabulary", "chat_template", "threads", "context_length", "max_batch_tokens"),
-    *("max_rollback", "can_copy", "has_top_logits", "takes_trees", "max_leaves", "max_nodes", "keeps_any_path"),
+    *(
+        "max_rollback",
+        "can_copy",
+        "can_splice",
+        "has_top_logits",
+        "takes_trees",
+        "max_leaves",
+        "max_nodes",
+        "keeps_any_path",
+    ),
 )
 
 
@@ -292,6 +301,10 @@ class EngineView(Backend):
     def _copy(self, source: int, destination: int, length: int) -> None:
         first, second = self._numbers[source], self._numbers[destination]
         self._shared.between_passes(lambda: self._shared.backend.copy(first, second, length))
+
+    def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
+        number, other = self._numbers[slot], None if source is None else self._numbers[source]
+        self._shared.between_passes(lambda: self._shared.backend.splice(number, start, end, other, first))
 
     def _release(self, slot: int) -> None:
         number = self._numbers[slot]

@@ -5,24 +5,33 @@ may end anywhere. A text of another scope (see `specpair.engines.kept_texts`) sh
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.kept_texts import can_cut, shared_length
+from specpair.engines.probe_texts import timing_ids
 from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.drafting.composed_context import SIZES
 from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.text_options import TextSpec
 
 K = TypeVar("K")
 
 
+PATIENCE = 1.0  # seconds of reading a prompt from which only parts of it are read at first
+
+
 class WarmEngine:
     """An engine with the tokens that it holds of the last text. Used by one thread at a time."""
 
-    def __init__(self, engine: Backend) -> None:
-        self._engine = engine
+    def __init__(self, engine: Backend, read_time: float = 0.0, *, whole: bool = False) -> None:
+        """`read_time`: seconds that a token of a prompt takes.
+        `whole`: whether a prompt of which parts are read at first is read as a whole, too, if there is time.
+        """
+        self._engine, self._read_time, self._whole = engine, read_time, whole
         self._last: ModelDrafter | None = None
         self._scope: Hashable = None
 
@@ -34,7 +43,7 @@ class WarmEngine:
     @property
     def held(self) -> int:
         """How many tokens of the last text it holds."""
-        return 0 if self._last is None else len(self._last.remains[1])
+        return 0 if self._last is None else self._engine.length(self._last.remains[0])
 
     @property
     def begun(self) -> int:
@@ -45,9 +54,12 @@ class WarmEngine:
         """How many tokens of a prompt it need not read."""
         if self._last is None or scope != self._scope:
             return 0
-        slot, tokens = self._last.remains
+        parts = self._last.held if isinstance(self._last, ComposedDrafter) else None
+        slot, tokens = self._last.remains if parts is None else (parts.slot, parts.text)
         common = shared_length(tokens, prompt, min(len(tokens), len(prompt) - 1))
-        return common if common > 0 and can_cut(self._engine, slot, common) else 0
+        cut = common if parts is None else self._engine.length(slot) - (len(tokens) - common)
+        needed = 0 if parts is None else parts.window
+        return common if common > needed and can_cut(self._engine, slot, cut) else 0
 
     def drafter(self, spec: TextSpec, vocabulary_size: int, prompt: Sequence[int], scope: Hashable) -> ModelDrafter:
         """The drafter of the next text. The previous drafter must not be used any more. Otherwise as `model_drafter`.
@@ -55,13 +67,37 @@ class WarmEngine:
         What it does not share with the last text is released, so that it takes no memory.
         """
         common = self.shared(prompt, scope)
+        parts = self._last.held if common and isinstance(self._last, ComposedDrafter) else None
+        composed = parts is not None or self._composes(len(prompt), len(prompt) - common)
+        if composed and parts is not None:
+            parts = replace(parts, text=prompt[:common])
+            self.empty(but=parts.slot)
+        elif composed or self._last is None or not common:
+            self.empty()
+            common = 0
         begun = None
-        if self._last is not None and common:
+        if common and parts is None and self._last is not None:
             begun = self._last.remains[0], common
-        self.empty(but=None if begun is None else begun[0])
+            self.empty(but=begun[0])
         self._scope = scope
-        self._last = model_drafter(self._engine, spec, vocabulary_size, len(prompt), begun)
+        if composed:
+            self._last = ComposedDrafter(
+                self._engine,
+                spec.drawn,
+                vocabulary_size,
+                draws=spec.strategy.draws,
+                prompt_len=len(prompt),
+                held=parts,
+                whole=self._whole,
+            )
+        else:
+            self._last = model_drafter(self._engine, spec, vocabulary_size, len(prompt), begun)
         return self._last
+
+    def _composes(self, length: int, unread: int) -> bool:
+        """Whether only parts of a prompt are read, at first at least."""
+        too_long = length > self._engine.context_length - SIZES.window
+        return (too_long or unread * self._read_time > PATIENCE) and can_compose(self._engine)
 
     def emptied(self) -> Backend:
         """The engine itself, with empty slots."""

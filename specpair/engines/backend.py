@@ -13,7 +13,6 @@ token, or the bonus token if all were accepted.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
-from random import Random
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -22,9 +21,9 @@ import numpy as np
 from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.draft import leaves
-from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.sampling.top_logits import TopLogitsSpec as TopLogitsSpec
 
 _LOOKED_AT = 8  # logits of a row: a NaN or an infinity in the model's last layer reaches every one of them
 
@@ -55,31 +54,6 @@ class Entry(NamedTuple):
         return len(self.tokens) - len(self.parents)
 
 
-class TopLogitsSpec(NamedTuple):
-    """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
-    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only.
-
-    A `size` of None: the whole row of the ids below `below` is wanted instead."""
-
-    size: int | None
-    temperature: float
-    below: int
-
-
-TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
-
-
-def top_logits_spec(sampling: Sampling, below: int, choices: int = 1, *, whole: bool = False) -> TopLogitsSpec:
-    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`.
-
-    `whole`: ask for whole rows, as logit processors and log probabilities need them.
-    """
-    if whole:
-        return TopLogitsSpec(None, sampling.softmax_temperature, below)
-    size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
-    return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)
-
-
 class Backend(ABC):
     """An engine with a loaded model. One thread at a time may use it.
 
@@ -93,6 +67,7 @@ class Backend(ABC):
     `reuse_rest`       and leaves at least so many to read: then they are computed as without that text.
                        One is enough where both the prompt and that text are shorter
     `can_copy`         whether `copy` works; if not, it raises BadEntry
+    `can_splice`       whether `splice` works; if not, it raises BadEntry
     `takes_trees`      whether entries may have `parents`
     `keeps_any_path`   whether passes behind any path that is kept compute what they would behind a chain; else, bit for
                        bit, only behind the nodes that follow one another in the entry, from the first on
@@ -114,6 +89,7 @@ class Backend(ABC):
     reuse_step: int = 1
     reuse_rest: int = 1
     can_copy: bool = True
+    can_splice: bool = False
     takes_trees: bool = False
     keeps_any_path: bool = True
     max_leaves: int | None = None
@@ -234,6 +210,31 @@ class Backend(ABC):
         if source in self._overflowed:
             self._overflowed.add(destination)
 
+    def splice(self, slot: int, start: int, end: int, source: int | None = None, first: int = 0) -> None:
+        """Replace the tokens from `start` up to `end` of a slot by those of slot `source` from `first` on; None: by
+        nothing. What follows them moves up. `source` is emptied.
+
+        Nothing is computed again: the tokens behind keep what they took in of the replaced ones. Only the positions
+        change. No other slot may share tokens with these two by `copy`, except those before `start` and `first`.
+        Raises BadEntry.
+        """
+        if not self.can_splice:
+            raise BadEntry(f"{self.name} cannot move tokens within a slot here")
+        self._check_slot(slot)
+        held, new = self._lengths[slot], 0
+        if source is not None:
+            self._check_slot(source)
+            new = self._lengths[source] - first
+        longer = held - (end - start) + new
+        if source == slot or not 0 <= start <= end <= held or first < 0 or new < 0 or longer > self.context_length:
+            raise BadEntry(
+                f"cannot replace tokens {start} to {end} of slot {slot}, which holds {held}, by {new} of slot {source}"
+            )
+        self._splice(slot, start, end, source, first)
+        if source is not None:
+            self.release(source)
+        self._lengths[slot], self._trees[slot] = longer, None
+
     def release(self, slot: int) -> None:
         """Empty slot number `slot`. Raises BadEntry for a slot that does not exist.
 
@@ -262,6 +263,10 @@ class Backend(ABC):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         """`copy` after its checks, for engines with `can_copy`."""
+        raise NotImplementedError
+
+    def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
+        """`splice` after its checks, for engines with `can_splice`. `source` is released afterwards."""
         raise NotImplementedError
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
@@ -334,12 +339,3 @@ def overflowed(rows: Logits | Sequence[TopLogits]) -> bool:
         few = rows[:, :_LOOKED_AT]
         return bool(few.size) and not bool((few < inf).all())  # nor NaN
     return any(not isfinite(top.log_sum) or not (len(top.logits) and top.logits[0] < inf) for top in rows)
-
-
-def timing_ids(size: int, count: int) -> list[int]:
-    """`count` ids below `size`, the same in each call, as mixed as those of a text.
-
-    In a model with experts, equal tokens would all go to the same few, and a pass over them would take less than one
-    over a draft.
-    """
-    return Random(0).choices(range(size), k=count)

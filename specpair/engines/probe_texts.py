@@ -7,6 +7,7 @@ tokenizers are equal, not proof: there are more texts than can be tried.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from random import Random
 
 _IN_EACH = 16  # tokens of a generated text, each drawn by 4 bytes of a digest
 _MOST = 512  # generated texts
@@ -95,3 +96,12 @@ def may_be_found_whole(piece: bytes) -> bool:
 
 def _text(pieces: Sequence[bytes]) -> str:
     return b"".join(pieces).decode(errors="ignore")  # pieces may be parts of characters
+
+
+def timing_ids(size: int, count: int) -> list[int]:
+    """`count` ids below `size`, the same in each call, as mixed as those of a text.
+
+    In a model with experts, equal tokens would all go to the same few, and a pass over them would take less than one
+    over a draft.
+    """
+    return Random(0).choices(range(size), k=count)

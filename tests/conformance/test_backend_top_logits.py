@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from specpair.engines.backend import Entry, TopLogitsSpec, top_logits_spec
+from specpair.engines.backend import Entry, TopLogitsSpec
 from specpair.engines.errors import BadEntry
-from specpair.speculation.sampling.sampling import Sampling, choose, choose_several, probabilities
+from specpair.speculation.sampling.sampling import Sampling, choose, choose_several, probabilities, top_logits_spec
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.conformance.conftest import Subject
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
 from specpair.speculation.policy.cost_by_width import CostByWidth
+from specpair.speculation.sampling.sampling import top_logits_spec
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime

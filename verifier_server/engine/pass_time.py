@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from statistics import median
 
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.engines.probe_texts import timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.timing import NARROW, Line
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from lab.simulator.costs.cost import PassCost, SequencePass
 from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.world import EventLoop, ReachableVerifier
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import READ_CHUNK, Drafter
 from specpair.drafters.run.events import Committed, RunEvent
-from specpair.drafters.run.executors import READ_CHUNK
 from specpair.drafters.warm_engine import READ_WIDTH
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafting.node_selection import DraftStep

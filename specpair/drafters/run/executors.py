@@ -8,19 +8,18 @@ to another thread would take as long as the controller's decision. In lockstep n
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import Drafter, read_prompt
 from specpair.drafters.run.events import Answered, Completion, Drafted, DraftVerifier, Failed, VerifierConnection
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
-READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
 
 
 class Executor(ABC):
@@ -208,11 +207,11 @@ class ThreadedExecutor(Executor):
             self._wake_ups.put(None)
 
     def _draft(self) -> None:
-        before = 0  # tokens that `_read` read since the last step: the next step had to wait for them
+        before = 0  # tokens of the prompt that were read since the last step: the next step had to wait for them
         while (order := self._steps.get()) is not None:
             step, known = order
             if step is None:
-                before = sum(self._read(known))
+                before = read_prompt(self._drafter, known, self._held, lambda: self._closed, self._opened.is_set)
                 continue
             text, tails = known[: step.length], step.tails
             while tails:
@@ -225,13 +224,6 @@ class ThreadedExecutor(Executor):
                     self._step_continues.put(True)
                 else:
                     self._react_to_steps()
-
-    def _read(self, text: list[int]) -> Iterator[int]:
-        """Have the drafter read `text` in chunks, so that `close` need not wait for a long prompt. Yields how many
-        tokens were read for each chunk."""
-        for end in (*range(self._held + READ_CHUNK, len(text), READ_CHUNK), len(text)):
-            if not self._closed:
-                yield self._drafter.expand(text[:end], [[]], False).read
 
     def _react_while_drafting(self) -> None:
         while self._step_continues.get():

@@ -18,7 +18,7 @@ from specpair.speculation.sampling.processors import Processors
 from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar
 from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import Row as Row
-from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.sampling.top_logits import TopLogits, TopLogitsSpec
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
@@ -198,3 +198,17 @@ def _choose_several_top(top: TopLogits, sampling: Sampling, position: int, count
         top = top.without(int(at[0]))
         if not len(top.ids):
             return chosen
+
+
+TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
+
+
+def top_logits_spec(sampling: Sampling, below: int, choices: int = 1, *, whole: bool = False) -> TopLogitsSpec:
+    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`.
+
+    `whole`: ask for whole rows, as logit processors and log probabilities need them.
+    """
+    if whole:
+        return TopLogitsSpec(None, sampling.softmax_temperature, below)
+    size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
+    return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from math import exp, inf, isfinite, log1p
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,17 @@ _ORDER = 1e-9  # relative bound on the difference between float64 sums of one vo
 # Most rivals (ids outside whose noise suffices to win) to be expected for a search. With more of them, only one row in
 # fifty has none, and the search costs as much as the row.
 _MANY = 4
+
+
+class TopLogitsSpec(NamedTuple):
+    """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
+    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only.
+
+    A `size` of None: the whole row of the ids below `below` is wanted instead."""
+
+    size: int | None
+    temperature: float
+    below: int
 
 
 @dataclass(slots=True, eq=False)

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.trial.checks import random_batches
-from specpair.engines.backend import TOP_LOGITS_COUNT, Entry, TopLogitsSpec
+from specpair.engines.backend import Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.sampling import TOP_LOGITS_COUNT
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.models.conftest import TinyModel
 

@@ -5,9 +5,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from specpair.engines.backend import DEFAULT_TEMPLATE, timing_ids
+from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.model_files import read_chat_templates
+from specpair.engines.probe_texts import timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.external_cores.core import Core, CoreOutput, CoreRequest, LoopThread

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from backends.hugging_face import model_name, read_vocabulary
-from specpair.engines.backend import Progress, timing_ids
+from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.engines.model_files import read_json
+from specpair.engines.probe_texts import timing_ids
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError

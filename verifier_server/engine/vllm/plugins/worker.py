@@ -19,7 +19,7 @@ from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
 from backends.hugging_face import read_vocabulary
 from backends.torch.top_logits import select_top_logits
-from specpair.engines.backend import Rows, top_logits_spec
+from specpair.engines.backend import Rows
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.of_text import prepare_grammars, processors_of
 from specpair.protocol.errors import InvalidRequest
@@ -28,7 +28,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows, ProcessorChain
-from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling, top_logits_spec
 from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN
 
 _log = logging.getLogger("vllm.specpair")
