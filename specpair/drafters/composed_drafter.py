@@ -189,10 +189,10 @@ class ComposedDrafter(ModelDrafter):
         whole = others[0]
         for slot in others:
             self._empty(slot)
-        read = 0
+        read, step = 0, min(READ_CHUNK, self.backend.max_batch_tokens)
         try:
             while read < last and not stopped():
-                tokens = self._readable(text[read : min(read + READ_CHUNK, last)])
+                tokens = self._readable(text[read : min(read + step, last)])
                 self.backend.extend([Entry(whole.number, read, tokens, len(tokens))])
                 read += len(tokens)
             if read == last and self._pays(whole.number, main.number, last):

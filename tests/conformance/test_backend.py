@@ -114,6 +114,53 @@ def test_copied_prefix_is_independent(subject: Subject) -> None:
     assert subject.same(subject.feed(1, 20, ids[:2]), subject.fresh([*ids[:10], *other, *ids[:2]])[20:])
 
 
+MOVED = 0.2  # how much a logit may differ where keys were moved to other positions and back
+
+
+def test_a_piece_is_moved_into_a_slot_and_out_again(subject: Subject) -> None:
+    backend, ids = subject.backend, subject.ids
+    if not backend.can_splice:
+        with pytest.raises(BadEntry, match="cannot move tokens"):
+            backend.splice(0, 0, 0)
+        pytest.skip("this engine cannot move tokens within a slot")
+    # No position beyond the attention window of the models that have one: what falls out of it may be overwritten.
+    sink, piece, window, more = ids[:4], ids[20:28], ids[50:58], ids[62:66]
+
+    def moved_in() -> None:
+        backend.release(0)
+        subject.feed(0, 0, [*sink, *window])
+        backend.copy(0, 1, 4)
+        subject.feed(1, 4, piece)
+        backend.splice(0, 4, 4, 1, 4)
+
+    moved_in()
+    assert [backend.length(slot) for slot in (0, 1)] == [20, 0]
+    subject.feed(0, 20, more)  # reads behind what was moved
+    backend.splice(0, 12, 24)  # the window and what followed it
+    assert backend.length(0) == 12
+    assert subject.same(subject.feed(0, 12, more), subject.fresh([*sink, *piece, *more])[12:])
+
+    moved_in()
+    backend.splice(0, 4, 12)  # the piece: the window is back at its place
+    moved, never = subject.feed(0, 12, more), subject.fresh([*sink, *window, *more])[12:]
+    assert np.abs(np.nan_to_num(moved, neginf=0.0) - np.nan_to_num(never, neginf=0.0)).max() <= MOVED
+    assert subject.differ(moved[:1], subject.fresh([*sink, *piece, *more])[12:13])
+
+
+def test_bad_splices_are_refused_and_change_nothing(subject: Subject) -> None:
+    backend, ids = subject.backend, subject.ids
+    if not backend.can_splice:
+        pytest.skip("this engine cannot move tokens within a slot")
+    subject.feed(0, 0, ids[:9])
+    subject.feed(1, 0, ids[:5])
+    cases = (-1, 0, None, 0), (3, 2, None, 0), (3, 10, None, 0), (3, 3, 0, 0), (3, 3, 1, 6), (3, 3, 9, 0)
+    for start, end, source, first in cases:
+        with pytest.raises(BadEntry):
+            backend.splice(0, start, end, source, first)
+    assert [backend.length(slot) for slot in (0, 1)] == [9, 5]
+    assert subject.same(subject.feed(0, 9, ids[9:12]), subject.fresh(ids[:12])[9:])
+
+
 def test_released_slot_is_empty(subject: Subject) -> None:
     subject.feed(0, 0, subject.ids[:9])
     subject.backend.release(0)

@@ -217,7 +217,7 @@ def named_piece(prompt: Sequence[int] | NDArray[np.int32], sizes: ContextSizes, 
     if end - begin < sizes.piece:
         return None
     pairs = ids[:-1] << 32 | ids[1:]
-    middle, asked = pairs[begin:end], np.unique(pairs[-_REQUEST:])
+    middle, asked = pairs[begin:end], np.unique(pairs[max(window, len(pairs) - _REQUEST) :])
     places = np.flatnonzero(np.isin(middle, asked))
     if not len(places):
         return None
@@ -227,7 +227,7 @@ def named_piece(prompt: Sequence[int] | NDArray[np.int32], sizes: ContextSizes, 
     counts = there.sum(axis=0)
     weights = np.log(blocks / np.maximum(counts, 1)) * (counts > 0)
     weights[weights < _RARE] = 0.0
-    width = min(blocks, sizes.piece // _BLOCK)
+    width = min(blocks, max(1, sizes.piece // _BLOCK))
     sums = np.vstack([np.zeros((1, len(asked)), dtype=np.int64), there.cumsum(axis=0)])
     scores = (sums[width:] > sums[:-width]) @ weights
     best = int(scores.argmax())

@@ -1,0 +1,237 @@
+"""A draft model that reads parts of a text predicts as one that was fed exactly these parts, at the true positions."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import Script, ScriptedBackend
+from specpair.drafters.base import read_prompt
+from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.warm_engine import WarmEngine
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import CacheFull
+from specpair.speculation.drafting.composed_context import (
+    ComposedContext,
+    ContextRead,
+    ContextSizes,
+    Span,
+    named_piece,
+)
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
+
+SIZES = ContextSizes(sink=4, window=12, most_window=24, before=4, after=8, pieces=2, match=3, sure=2)
+DRAWN = Sampling(seed=7, temperature=1.0)
+
+
+class WholeContext(ScriptedBackend):
+    """Its next token depends on every token that a slot holds, not on the last few."""
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        return super().logits_after([sum(tokens) % 251, len(tokens) % 251, *tokens[-1:]])
+
+
+def backend(slots: int = 4, context_length: int = 128) -> WholeContext:
+    return WholeContext(Script(seed=2), slots=slots, context_length=context_length, max_batch_tokens=16)
+
+
+def never() -> bool:
+    return False
+
+
+def parts(context: ComposedContext, text: Sequence[int]) -> list[int]:
+    return [token for part in (*context.head, Span(context.window, len(text))) for token in text[part.start : part.end]]
+
+
+def copying(length: int, *places: int, each: int = 10) -> list[int]:
+    """A prompt of different tokens; then a text that copies from these places of it."""
+    return [token for place in places for token in (prompt_of(length))[place : place + each]]
+
+
+def prompt_of(length: int) -> list[int]:
+    return [1 + at * 7 % 241 if at % 3 else 1 + at * at % 239 for at in range(length)]
+
+
+@given(
+    st.integers(40, 400),
+    st.lists(st.tuples(st.integers(0, 390), st.integers(1, 12)), max_size=8),
+    st.lists(st.integers(1, 200), max_size=20),
+)
+def test_the_context_stays_within_its_sizes(length: int, copies: list[tuple[int, int]], others: list[int]) -> None:
+    text, context = prompt_of(length), ComposedContext(length, SIZES)
+    before = list[Span]()
+    context.follow(text)
+    for place, count in [*copies, *((0, 0) for _ in others)]:
+        text = [*text, *text[place % length : place % length + count], *others[:1]]
+        others = others[1:]
+        change = context.follow(text)
+        head, window = context.head, context.window
+        assert len(parts(context, text)) <= SIZES.most and len(text) - window <= SIZES.most_window
+        assert all(not left.overlaps(right) for left, right in pairwise(sorted([*head, Span(window, len(text))])))
+        assert all(len(piece) <= SIZES.piece for piece in context.pieces) and len(context.pieces) <= SIZES.pieces
+        if change is not None:
+            kept = [piece for piece in before if piece not in change.lost]
+            assert context.pieces == [*kept, *([] if change.new is None else [change.new])]
+            assert change.window == window
+        else:
+            assert context.pieces == before
+        before = list(context.pieces)
+        assert context.read == (len(head[0]), sum(map(len, context.pieces)), len(text) - window, len(text))
+
+
+def test_a_copy_brings_the_piece_around_it() -> None:
+    text, context = prompt_of(200), ComposedContext(200, SIZES)
+    context.follow(text)
+    assert context.follow([*text, *text[100:102]]) is None
+    change = context.follow([*text, *text[100:103]])
+    assert change == ((), 188, Span(99, 111))
+    assert context.follow([*text, *text[100:108]]) is None, "it is in the context"
+    on = context.follow([*text, *text[100:112]])
+    assert on is not None and on.lost == (Span(99, 111),) and on.new == Span(107, 119), "what is copied goes on"
+
+
+def test_a_match_inside_the_context_brings_nothing() -> None:
+    text, context = prompt_of(200), ComposedContext(200, SIZES)
+    context.follow(text)
+    assert context.follow([*text, *text[190:198]]) is None
+    assert context.follow([*text, *text[190:198], *range(220, 224)]) is None, "prose"
+
+
+def test_a_third_place_has_to_be_sure() -> None:
+    text, context = prompt_of(300), ComposedContext(300, SIZES)
+    context.follow(text)
+    for place in (50, 120):
+        text = [*text, *text[place : place + 3]]
+        assert context.follow(text) is not None
+    text = [*text, *text[200:203]]
+    assert context.follow(text) is None
+    change = context.follow([*text, text[203]])
+    assert change is not None and len(change.lost) == 1 and change.new is not None and 203 in change.new
+
+
+def test_the_request_names_a_piece() -> None:
+    sizes = ContextSizes(sink=16, window=64, before=32, after=96)
+    text = [(at * at * 31 + at * 17) % 50_000 for at in range(3000)]
+    asked = [*text, *range(60_000, 60_080), *text[1000:1006], 60_001, *text[1040:1046], 60_003]
+    piece = named_piece(asked, sizes, len(asked) - 64)
+    assert piece is not None and 1000 in piece and 1045 in piece and len(piece) <= sizes.piece
+    assert named_piece([*text, *range(60_000, 60_140)], sizes, 3000) is None
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+@given(
+    st.integers(60, 300),
+    st.lists(st.tuples(st.integers(0, 299), st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=10),
+)
+def test_predictions_are_those_of_the_parts(branches: int, length: int, steps: list[tuple[int, int, int]]) -> None:
+    text, engine = prompt_of(length), backend()
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES)
+    shadow = ComposedContext(length, SIZES)
+    oracle = backend(1, 512)
+    for place, count, branch in steps:
+        tails = [[], [branch], [branch, 5]][:branches]
+        found = drafter.expand(text, tails, 2).proposals
+        shadow.follow(text)
+        for tail, proposal in zip(tails, found, strict=True):
+            oracle.release(0)
+            fed = [*parts(shadow, text), *tail]
+            assert engine.held[drafter_slot(engine, fed)] == fed
+            for at in range(0, len(fed), 16):
+                rows = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0]
+            expected = ModelDrafter(oracle, DRAWN, 258)._predict(rows[-1], len(text) + len(tail), 2)
+            assert proposal == expected
+        text = [*text, *text[place % length : place % length + count]]
+
+
+def drafter_slot(engine: WholeContext, fed: list[int]) -> int:
+    return next((slot for slot, held in enumerate(engine.held) if held == fed), 0)
+
+
+def test_a_long_prompt_is_drafted_for_after_its_parts() -> None:
+    text, engine = prompt_of(400), backend()
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=400, sizes=SIZES)
+    assert drafter.begun == 400 - 16
+    assert read_prompt(drafter, text, drafter.begun, never, lambda: True) == 16 == engine.fed
+    assert drafter.context_read == ContextRead(4, 0, 12, 400)
+    assert drafter.expand([*text, 9], [[]], 0).read == 1
+
+
+def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
+    text, engine, times = prompt_of(100), backend(), iter([0, 10, 20, 30, 40, 49, 60, 69])
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=100, sizes=SIZES, whole=True, clock=lambda: next(times))
+    read_prompt(drafter, text, drafter.begun, never, never)
+    assert drafter.context_read == ContextRead(0, 0, 100, 100) and drafter.held is None
+    plain = ModelDrafter(backend(), DRAWN, 258, prompt_len=100)
+    for at in range(0, 100, 16):
+        plain.expand(text[: at + 16], [[]], 0)
+    for grown in (text, [*text, 3], [*text, 3, 4]):
+        assert drafter.expand(grown, [[], [8]], 1).proposals == plain.expand(grown, [[], [8]], 1).proposals
+
+
+@pytest.mark.parametrize("reason", ["slow", "answered", "full", "too long"])
+def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
+    class Full(WholeContext):
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if reason == "full" and batch[0].start > 50:
+                raise CacheFull("no room")
+            return super()._forward(batch)
+
+    length = 120 if reason == "too long" else 100
+    text, engine = prompt_of(length), Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    times = iter([0, 20, 30, 50, 60, 70, 80, 90])
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES, whole=True, clock=lambda: next(times))
+    read_prompt(drafter, text, drafter.begun, never, lambda: reason == "answered" and engine.fed > 60)
+    assert drafter.context_read.window == 12
+    assert drafter.expand([*text, 9], [[]], 0).read == 1
+    assert sorted(map(len, engine.held)) == [0, 0, 0, 17]
+
+
+def test_a_piece_without_room_is_done_without() -> None:
+    class Full(WholeContext):
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if self.length(batch[0].slot) == 4 == batch[0].start and sum(map(bool, self.held)) > 1:
+                raise CacheFull("no room")
+            return super()._forward(batch)
+
+    engine = Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    text = prompt_of(200)
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=200, sizes=SIZES)
+    drafter.expand(text, [[]], 0)
+    drafter.expand([*text, *text[100:104]], [[]], 0)
+    assert drafter.context_read.pieces == 0
+    assert drafter.expand([*text, *text[100:104], 9], [[]], 0).read == 1
+
+
+def test_an_engine_of_one_slot_or_without_splices_composes_nothing() -> None:
+    assert can_compose(backend(), SIZES)
+    assert not can_compose(backend(slots=1), SIZES) and not can_compose(backend(context_length=63), SIZES)
+    engine = backend()
+    engine.can_splice = False
+    assert not can_compose(engine, SIZES)
+
+
+def drafter_of(warm: WarmEngine, prompt: list[int]) -> ModelDrafter:
+    return warm.drafter(TextSpec(), 258, prompt, "")
+
+
+def test_a_warm_turn_reads_what_is_new_and_keeps_the_pieces() -> None:
+    engine = ScriptedBackend(Script(seed=5), slots=3, context_length=4096, max_batch_tokens=512)
+    warm = WarmEngine(engine, read_time=0.01)
+    prompt = prompt_of(9000)
+    first = drafter_of(warm, prompt)
+    assert isinstance(first, ComposedDrafter)
+    first.expand(prompt, [[]], 0)
+    text = [*prompt, *prompt[3000:3005]]
+    first.expand(text, [[]], 0)
+    assert first.context_read.pieces == 256 and engine.fed == 576 + 256 + 5
+    second = drafter_of(warm, [*text, *range(1, 31)])
+    assert second.begun == len(text) and second.expand([*text, *range(1, 31)], [[]], 0).read == 30
+    assert second.context_read.pieces == 256
+    other = drafter_of(warm, prompt_of(8000)[::-1])
+    assert other.begun == 8000 - 576 and other.expand(prompt_of(8000)[::-1], [[]], 0).read == 576
+    short = drafter_of(warm, [1, 2, 3])
+    assert not isinstance(short, ComposedDrafter) and short.expand([1, 2, 3], [[]], 0).read == 3
