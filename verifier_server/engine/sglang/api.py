@@ -145,8 +145,8 @@ class SglangApi:
                 raise
             try:
                 yield response
-            finally:
-                await response.aclose()
+            finally:  # in a task of its own: to close one connection may close others, and must not be interrupted
+                await asyncio.shield(self._start(response.aclose()))
         except httpx.RequestError as error:
             raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 

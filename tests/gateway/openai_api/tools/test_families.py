@@ -278,7 +278,7 @@ def test_a_service_reads_and_forces_calls_in_the_form_of_the_family(family: Fami
 
 
 def test_json_in_place_of_an_unknown_form_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    with parrots("target", TEMPLATE.replace("tool_call>", "unknown>")) as url:
+    with parrots("stranger", TEMPLATE.replace("tool_call>", "unknown>")) as url:
         for _ in range(2):
             assert ask(url, "No!", "required", parallel_tool_calls=False, max_tokens=60)
     assert caplog.text.count("shows no style of calls that is known here") == 1
