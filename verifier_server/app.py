@@ -191,7 +191,7 @@ def create_app(
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
     app.state.service = service
     source = VerifierSource(service)
-    endpoints = Endpoints(source, style_named(settings.tool_style))
+    endpoints = Endpoints(source, style_named(settings.tool_style), keep_lines=settings.keep_lines)
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)

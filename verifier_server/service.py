@@ -25,6 +25,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
+from verifier_server.earlier_prompts import EarlierPrompts
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.interface import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.pass_time import WIDER
@@ -73,6 +74,7 @@ class Service:
             check_new=self.draining.check_new_text,
             on_change=self.draining.changed,
         )
+        self.earlier = EarlierPrompts(self.sessions)
         self.loader = ModelLoader(
             settings,
             clock,
@@ -208,6 +210,7 @@ class Service:
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
             predictions=True,
+            prefixes=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else milliseconds(draft.step_time),
             threads=backend.threads,
@@ -249,11 +252,11 @@ class Service:
         return await in_thread(len(text), partial(encode_text, backend, "text", text, **flags))
 
     async def prepared(self, request: P, caller: Caller) -> P:
-        """`request` with its long texts as token ids, and its grammar compiled.
+        """`request` with its whole prompt, its long texts as token ids, and its grammar compiled.
 
-        Raises PromptTooLong and InvalidRequest.
+        Raises UnknownPrefix, PromptTooLong and InvalidRequest.
         """
-        request = await with_ids(self.engine.info, request)
+        request = await with_ids(self.engine.info, self.earlier.whole(request, caller))
         await self.compile_grammar(request.spec, caller)  # last: a grammar is not kept for long
         return request
 
@@ -323,6 +326,7 @@ class Service:
 
     def _removed(self, session: Session) -> None:
         self.accounting.over(session)
+        self.earlier.keep(session)
         if session.finish_reason is None:
             log_text(session)
         self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))

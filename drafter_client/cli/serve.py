@@ -67,6 +67,7 @@ def run_serve(options: argparse.Namespace) -> int:
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
             tool_style=style_named(options.tool_style),
             strict=options.strict,
+            keep_lines=options.keep_lines,
         )
         app = create_app(
             *(pair, chosen, options.texts, options.queue, metrics), feed=feed, registration=registration, how=how

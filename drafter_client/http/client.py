@@ -14,6 +14,7 @@ from drafter_client.http.connection import COMMENT, Headers, ResponseProbe
 from drafter_client.http.health import IS_IT_ONE, check_health, wait_until_ready
 from drafter_client.http.outages import Health, Outages
 from drafter_client.http.requests import TIMEOUTS, WHOLE, Requests
+from drafter_client.http.sent_texts import SentTexts
 from drafter_client.http.text_session import TextSession
 from drafter_client.http.trust import SYSTEM, Trust
 from specpair.protocol.errors import NotFound, RequestError, UnknownSession
@@ -84,6 +85,7 @@ class VerifierClient(Requests):
             clock=clock,
         )
         self.others, self._outages = others, outages
+        self._sent = SentTexts()
         self._news: Generator[tuple[str, bytes]] | None = None  # of a session that `prefill` opened, not read yet
 
     def close(self) -> None:
@@ -107,6 +109,7 @@ class VerifierClient(Requests):
             clock=self._clock,
         )
         other._sleep, other._cookies = other._aborted.wait, self._cookies
+        other._sent = self._sent
         other._reached = not alone
         return other
 
@@ -139,7 +142,9 @@ class VerifierClient(Requests):
         """
         path = "/model" if below is None else f"/model?below={below}"
         body = self.call_through_outage("GET", path, None, IS_IT_ONE, session_id)
-        return responses.read_model(self.url + path, body, below)
+        info = responses.read_model(self.url + path, body, below)
+        self._sent.serves(self.address, prefixes=info.prefixes)
+        return info
 
     def ping(self) -> float:
         """Return the seconds that one request to `/health` takes. Raises an error unless the verifier answers that
@@ -165,25 +170,38 @@ class VerifierClient(Requests):
     ) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
+        A prompt that begins like an earlier text is sent without the ids that both share, if the verifier holds them.
         The client makes the session id, so that a retry finds the session that the first attempt opened.
         `options`: other fields of the request.
         `on_read`: called now and then while that takes long.
         `listener`: the client whose `stream` reads the session's events. They follow the reply, so the listener gets
             this connection in exchange for its own; it requests them if the verifier cannot send them so.
         """
-        body = build(PrefillRequest, text.request() | options).body()
-        path = f"/sessions/{text.session_id}"
+        path, salt = f"/sessions/{text.session_id}", options.get("cache_salt", "")
+        prefix = self._sent.prefix(self.address, text.prompt_ids, salt)
 
         def on_reply(content: bytes) -> None:
             session = responses.read(self.url + path, SessionInfo, content)
             on_read(PromptProgress(session.prompt_read, session.prompt_len))
 
-        with self.connection.probing(ResponseProbe(path, self._headers_of(text.session_id), on_reply)):
-            if listener is None:
-                content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
-            else:
-                content = self.retry_broken_connection(lambda: self._opened(body, text.session_id, listener))
-        return responses.read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
+        def opened() -> bytes:
+            body = build(PrefillRequest, text.request(prefix) | options).body()
+            with self.connection.probing(ResponseProbe(path, self._headers_of(text.session_id), on_reply)):
+                if listener is None:
+                    return self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+                return self.retry_broken_connection(lambda: self._opened(body, text.session_id, listener))
+
+        try:
+            content = opened()
+        except RequestError as error:
+            if not self._sent.refused(self.address, prefix, error):
+                raise
+            prefix = None
+            content = opened()
+        sent = prefix.length if prefix else 0
+        response = responses.read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens, sent)
+        self._sent.note(self.address, text, salt)
+        return response
 
     def _opened(self, body: bytes, session_id: str, listener: "VerifierClient") -> bytes:
         """The reply to `/prefill`. `listener` takes over the session's events if they follow."""
@@ -229,12 +247,26 @@ class VerifierClient(Requests):
 
         `options`: the other fields of the request.
         """
-        body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
-        for name, data in self._events("/generate", body, text.session_id):
-            if name != COMMENT:
-                yield responses.read_generated(self.url + "/generate", name, data)
-            elif (progress := PromptProgress.from_comment(data)) is not None:
-                yield progress
+        salt = options.get("cache_salt", "")
+        prefix = self._sent.prefix(self.address, text.prompt_ids, salt)
+
+        def events() -> Iterator[responses.GenerateEvent | PromptProgress]:
+            body = build(GenerateRequest, {"stream": True} | text.request(prefix) | options).body()
+            for name, data in self._events("/generate", body, text.session_id):
+                if name == "open":
+                    self._sent.note(self.address, text, salt)
+                if name != COMMENT:
+                    yield responses.read_generated(self.url + "/generate", name, data)
+                elif (progress := PromptProgress.from_comment(data)) is not None:
+                    yield progress
+
+        try:
+            yield from events()
+        except RequestError as error:
+            if not self._sent.refused(self.address, prefix, error):
+                raise
+            prefix = None
+            yield from events()
 
     def release(self, session_id: str) -> None:
         """Delete a session; it is no error if the session is gone already.

@@ -67,10 +67,13 @@ def read_model(where: str, content: bytes, below: int | None = None) -> ModelInf
     return info
 
 
-def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Sequence[int]) -> responses.PrefillResponse:
-    """`prompt_ids` and the `known` generated tokens are those of the request. The response begins right after them."""
+def read_prefill(
+    where: str, content: bytes, prompt_ids: list[int], known: Sequence[int], prefix: int = 0
+) -> responses.PrefillResponse:
+    """`prompt_ids`, without the first `prefix` ones, and the `known` generated tokens are those of the request. The
+    response begins right after them."""
     opened = read(where, responses.PrefillResponse, content)
-    if opened.prompt_ids != prompt_ids:
+    if opened.prompt_ids != prompt_ids[prefix:]:
         raise broken_promise(where, "prompt_ids differs from the request")
     expect(where, "position", opened.position, len(prompt_ids) + len(known))
     if not opened.tokens and not (known and opened.finish_reason):

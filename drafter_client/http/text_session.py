@@ -2,7 +2,7 @@
 
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from drafter_client.errors import ModelChanged
 from drafter_client.http.outages import Stop
 from drafter_client.http.responses import broken_promise
 from specpair.drafters.run.events import Committed
+from specpair.protocol.prefix import PromptPrefix
 from specpair.speculation.acceptance.token_sources import HasDetails, TokenDetails
 from specpair.speculation.text_options import TextSpec
 
@@ -101,7 +102,12 @@ class TextSession:
         if self.finish_reason is None and len(self.known) > len(self.prompt_ids):
             self.finish_reason = bounds.finish_reason(self.known)
 
-    def request(self) -> dict[str, Any]:
-        """The fields of `/prefill` and `/generate` that identify the text and its committed tokens."""
-        fields: dict[str, Sequence[int] | str] = {"session_id": self.session_id, "prompt_ids": self.prompt_ids}
+    def request(self, prefix: PromptPrefix | None) -> dict[str, Any]:
+        """The fields of `/prefill` and `/generate` that have the prompt and the committed tokens.
+
+        `prefix`: how the prompt begins, for a verifier that holds these ids.
+        """
+        fields: dict[str, Any] = {"prompt_ids": self.prompt_ids}
+        if prefix is not None:
+            fields = {"prompt_ids": self.prompt_ids[prefix.length :], "prefix": prefix}
         return fields | ({"committed_ids": self.tokens} if self.tokens else {})

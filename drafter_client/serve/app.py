@@ -54,6 +54,7 @@ class AppOptions:
     hosts: Hosts = field(default_factory=Hosts)  # that it answers to without a key, beside its machine's own names
     tool_style: Style | None = None  # how the model writes calls of tools; None: as its chat template shows
     strict: bool = False  # refuse hints, parameters without effect
+    keep_lines: bool = False  # in conversations, keep those that change with each request of an agent
     look_every: float = _LOOK_PAUSE  # seconds between looks at the verifier
     network_every: float = NETWORK_PAUSE  # seconds between looks at the network, while its page shows that
 
@@ -115,7 +116,7 @@ class _Service:
         self.gate = gate = how.gate or Gate.of(None, None, False, DRAFTER)
         self._draining = draining = Draining(how.drain, lambda: inf if places.taken + places.waiting else 0.0)
         self.source = PairSource(pair, options, texts, queue, draining=draining, gate=gate, max_body_bytes=MOST_BYTES)
-        self.endpoints = Endpoints(self.source, how.tool_style)
+        self.endpoints = Endpoints(self.source, how.tool_style, keep_lines=how.keep_lines)
         self._places = places = self.endpoints.places
         places.on_leave = draining.changed
         self._supervisor = Supervisor()

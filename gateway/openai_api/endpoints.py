@@ -35,11 +35,13 @@ _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request 
 class Endpoints:
     """The endpoints as methods, which raise SpecPairError. Close them with the application."""
 
-    def __init__(self, source: TextSource, style: Style | None = None) -> None:
-        """`style`: how the model writes calls of tools; None: as its chat template shows."""
+    def __init__(self, source: TextSource, style: Style | None = None, *, keep_lines: bool = False) -> None:
+        """`style`: how the model writes calls of tools; None: as its chat template shows.
+        `keep_lines`: as for `Prompts`.
+        """
         self._source, self._style = source, style
         self._began = int(time.time())
-        self.prompts = Prompts(source)
+        self.prompts = Prompts(source, keep_lines=keep_lines)
         self.places = TextQueue(source.most_texts, source.most_waiting, time.monotonic, source.wait_over)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from gateway.openai_api.chat.prompt import chat_parts
 from gateway.openai_api.chat.template import Renderer
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest
+from gateway.openai_api.messages.steady import without_lines
 from gateway.openai_api.texts import Target, TextSource
 from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.http_service.hints import take_hint
@@ -143,8 +144,9 @@ class Prompts:
     """The prompts of one service. Its methods raise SpecPairError, which names the field. Close it with the
     application."""
 
-    def __init__(self, source: TextSource) -> None:
-        self._source = source
+    def __init__(self, source: TextSource, *, keep_lines: bool = False) -> None:
+        """`keep_lines`: whether lines that `steady` knows stay in conversations."""
+        self._source, self._keep_lines = source, keep_lines
         self._renderer = Renderer()
         # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
         self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
@@ -209,6 +211,7 @@ class Prompts:
         variables = message.template_variables(known)
         check_fits(_MESSAGES, len(message.messages), target, "messages")
         check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
+        messages = [each.for_template() for each in message.messages]
         parts = await run(
             self._rendering,
             copy_context().run,  # which collects the request's hints
@@ -216,7 +219,7 @@ class Prompts:
                 chat_parts,
                 target.chat_template,
                 target.vocabulary,
-                [each.for_template() for each in message.messages],
+                messages if self._keep_lines else without_lines(messages),
                 self._renderer,
                 variables,
                 calls=bool(message.callable_tools),

@@ -115,18 +115,19 @@ class Forwarding:
         plain = await asyncio.to_thread(unpacked, body, encoding, self._limit) if encoding else body
         if what.path == BATCH:
             return what._replace(session=self._session_of(sessions_of(plain)))
-        if needs_prompt:
-            begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
-            what = what._replace(prefixes=begins_with)
         found = await asyncio.to_thread(routing_fields, plain) if len(plain) > LONG else routing_fields(plain)
         if what.path == "/verify" and not found.session_id and not what.session:
             raise ImplicitSessionRefused(
                 "session_id is missing: behind a router it is not known which session is meant. Send the header "
                 "X-Session-Id with each request of a session"
             )
-        return what._replace(
-            model=found.model if needs_model else what.model, session=what.session or found.session_id or ""
-        )
+        session = what.session or found.session_id or ""
+        if needs_prompt:
+            begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
+            if found.earlier:  # the prompt begins like that session's text, and only the rest of it is here
+                begins_with = (f"session {found.earlier}",)
+            what = what._replace(prefixes=begins_with + ((f"session {session}",) if session else ()))
+        return what._replace(model=found.model if needs_model else what.model, session=session)
 
     def _session_of(self, batch: list[str]) -> str:
         """A session whose node can verify a batch; empty: the batch has none. Raises InvalidRequest."""

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Annotated, NamedTuple
 from urllib.parse import unquote
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from gateway.router.connections import Headers
@@ -84,6 +84,7 @@ class RoutedFields(BaseModel):
 
     model: _Text = None
     session_id: _Text = None
+    earlier: _Text = Field(None, validation_alias=AliasPath("prefix", "session_id"))  # that of an earlier text
 
 
 def routing_fields(body: bytes) -> RoutedFields:

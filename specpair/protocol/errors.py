@@ -7,7 +7,7 @@ SpecPairError
 |   +-- InvalidHead, HeadTooLarge, Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
 |   +-- UnknownModel, UnknownResponse
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
-|   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
+|   +-- UnknownSession, UnknownPrefix, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, ModeUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  the request is valid, but the verifier cannot serve it now
@@ -142,6 +142,10 @@ class TooManyDrafts(RequestError, code="too_many_drafts"):
 
 class UnknownSession(RequestError, code="unknown_session", status=404):
     """The session was never prefilled, was deleted, expired when idle, or was replaced by another session."""
+
+
+class UnknownPrefix(RequestError, code="unknown_prefix", status=409):
+    """The text that `prefix` names is not held, or does not begin with these ids: send the whole prompt."""
 
 
 class SessionConflict(RequestError, code="session_conflict", status=409):

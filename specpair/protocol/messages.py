@@ -20,6 +20,7 @@ from specpair.numbers import seconds
 from specpair.options.option import different, options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
+from specpair.protocol.prefix import PromptPrefix
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         """A request with the options of a text as its fields."""
 
         strategy: Strategy
+        cache_salt: str
 
 else:
     _WithSpec = create_model("_WithSpec", __base__=RequestModel, **request_fields(TextSpec))
@@ -93,6 +95,10 @@ class _Prompted(_WithSpec):
     session_id: OptionalSessionId = None
     prompt: Annotated[str | None, Field(description="Text to continue. Either this or `prompt_ids`.")] = None
     prompt_ids: Annotated[TokenIds | None, Field(description="The prompt as token ids.")] = None
+    prefix: Annotated[
+        PromptPrefix | None,
+        Field(description="How the prompt begins. `prompt_ids` then has only the ids that follow, if there are any."),
+    ] = None
     committed_ids: Annotated[  # declared behind `seed`, which its validator reads
         TokenIds,
         Field(
@@ -112,6 +118,8 @@ class _Prompted(_WithSpec):
     def _one_prompt_and_options_that_go_together(self) -> "_Prompted":
         if (self.prompt is None) == (self.prompt_ids is None):
             raise ValueError("give either prompt or prompt_ids")
+        if self.prefix is not None and self.prompt_ids is None:
+            raise ValueError("prefix: give prompt_ids, not prompt")
         if (wrong := wrong_together(self.spec)) is not None:
             raise ValueError(wrong)
         return self

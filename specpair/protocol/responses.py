@@ -43,7 +43,7 @@ class PrefillResponse(TimedResponse):
 
     session_id: SessionId
     prompt_len: PromptLength
-    prompt_ids: Tokens
+    prompt_ids: Annotated[Tokens, Field(description="The prompt's token ids, without those of the request's `prefix`.")]
     position: Position
     tokens: Tokens
     total_tokens: TotalTokens

@@ -135,6 +135,9 @@ class ModelInfo(Response):
     predictions: Annotated[
         bool, Field(description="Whether `/generate` takes a prediction, in mode fused, also without a draft model.")
     ]
+    prefixes: Annotated[
+        bool, Field(description="Whether `prefix` of `/prefill` and `/generate` may name an earlier text.")
+    ] = False
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
     threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0

@@ -10,7 +10,15 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strate
 from verifier_server.api.operations import OPERATIONS
 
 _CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
-_ONE_PROMPT: Json = {"oneOf": [requires("prompt", "string", minLength=1), requires("prompt_ids", "array", minItems=1)]}
+_PREFIX: Json = requires("prefix", "object")
+_ONE_PROMPT: Json = {
+    "oneOf": [
+        requires("prompt", "string", minLength=1),
+        requires("prompt_ids", "array", minItems=1),
+        {"allOf": [requires("prompt_ids", "array", maxItems=0), _PREFIX]},
+    ]
+}
+_PREFIX_OF_IDS = when(_PREFIX, requires("prompt_ids", "array"))
 _THRESHOLD = when(
     one_of("strategy", str(Strategy.THRESHOLD)),
     requires("threshold", "number"),
@@ -36,7 +44,7 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 def _refine(found: dict[str, Json]) -> None:
     """Add the checks of the verifier's messages that only code makes."""
     for name in ("PrefillRequest", "GenerateRequest"):
-        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
+        found[name]["allOf"] = [_ONE_PROMPT, _PREFIX_OF_IDS, _THRESHOLD, _COMMITTED]
         found[name]["properties"]["max_tokens"]["description"] += _CAPPED
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
     found["GenerateRequest"]["allOf"].append(_DRAFT_N)

@@ -7,6 +7,11 @@ from specpair.http_service.openapi.operation import Json
 
 PREFILLS: dict[str, Json] = {
     "prompt": {"session_id": "demo", "prompt": "def main(", "max_tokens": 40, "seed": 1},
+    "the next prompt of a chat, which begins like the text of the session demo": {
+        "session_id": "next",
+        "prompt_ids": [13, 222],
+        "prefix": {"session_id": "demo", "length": 5, "hash": "53fd973a24b45f45"},
+    },
     "self-continuation": {"prompt_ids": [0, 511, 2133, 9], "max_tokens": 12, "self_continue": True},
 }
 VERIFIES: dict[str, Json] = {

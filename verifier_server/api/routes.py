@@ -31,13 +31,14 @@ async def prefill(request: Request) -> Response:
     With the header `Accept: text/event-stream`, the reply is an event, and those of the session's stream follow it.
     """
     service, caller = admitted(request)
-    message = await service.prepared(await read(request, messages.PrefillRequest), caller)
+    sent = await read(request, messages.PrefillRequest)
+    message = await service.prepared(sent, caller)
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, caller)
     opened = responses.PrefillResponse(
         session_id=session.id,
         prompt_len=session.prompt_len,
-        prompt_ids=session.tokens[: session.prompt_len],
+        prompt_ids=session.tokens[sent.prefix.length if sent.prefix else 0 : session.prompt_len],
         position=answer.position,
         tokens=answer.tokens,
         total_tokens=answer.total_tokens,

@@ -195,3 +195,8 @@ class AnswerOptions(NodeOptions):
     strict: bool = option(
         False, "refuse parameters without effect, which replies otherwise name in a header", group=SERVICE
     )
+    keep_lines: bool = option(
+        False,
+        "keep lines on top of agents' system prompts that change with each request, such as x-anthropic-billing-header",
+        group=SERVICE,
+    )

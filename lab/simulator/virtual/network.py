@@ -30,7 +30,7 @@ class MessageSize(NamedTuple):
 class SIZES:
     """The sizes of all messages."""
 
-    prefill: Final = MessageSize(344, 1)  # tokens of the prompt, and of the output that the device has
+    prefill: Final = MessageSize(296, 1)  # tokens of the prompt, and of the output that the device has
     prefill_reply: Final = MessageSize(960, 1)  # tokens of the prompt, which the reply repeats
     prefill_streamed: Final = MessageSize(1051, 1)  # the same as the first event of the session's stream
     verify: Final = MessageSize(257, 1)  # tokens of the draft
@@ -38,7 +38,7 @@ class SIZES:
     verify_reply: Final = MessageSize(408, 2, 1)  # committed tokens
     verify_tree_reply: Final = MessageSize(426, 2, 3)
     streamed: Final = MessageSize(75, 1, 1)  # tokens of an event of a session's stream
-    generate: Final = MessageSize(319, 1)  # tokens as of `prefill`
+    generate: Final = MessageSize(271, 1)  # tokens as of `prefill`
     generated: Final = MessageSize(73, 1, 5)  # tokens of an event of `/generate`, with four characters of text for each
     generate_opened: Final = 536.0  # the head of the stream of `/generate`, and its first event
     refusal: Final = 326.0  # by an overloaded verifier

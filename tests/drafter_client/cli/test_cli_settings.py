@@ -105,6 +105,7 @@ SWITCHES = {
     "share": False,
     "metrics_open": False,
     "strict": False,
+    "keep_lines": False,
     "chat": False,
     "remember": True,
     "translate": False,

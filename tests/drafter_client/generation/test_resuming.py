@@ -161,11 +161,12 @@ def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
     text = TextSession(PROMPT, "mine")
     text.known += known
     opened = client.prefill(text, {"max_tokens": 9, "seed": 1})
+    assert transport.requests[0].headers["X-Session-Id"] == "mine"
     return opened, json.loads(transport.bodies[0] or b"")
 
 
 def test_prefill_sends_the_committed_tokens() -> None:
-    options = {"session_id": "mine", "prompt_ids": PROMPT, "max_tokens": 9, "seed": 1}
+    options = {"prompt_ids": PROMPT, "max_tokens": 9, "seed": 1}
     opened, sent = _prefill([7, 8])
     assert opened.tokens == [9] and sent == options | {"committed_ids": [7, 8]}
     assert _prefill([])[1] == options

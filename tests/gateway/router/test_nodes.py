@@ -366,6 +366,22 @@ def test_a_prompt_that_begins_alike_goes_to_the_same_node() -> None:
             assert len({each.json()["node"] for each in asked}) == 1, path
 
 
+def test_a_prompt_that_names_an_earlier_text_goes_to_the_node_of_that_text() -> None:
+    """Turns of a chat, each of which sends only what is new."""
+    with fleet(3, policy="prefix_aware", look_every=0.02) as router:
+
+        def asked(session: str, **body: Any) -> str:
+            reply = router.http.post("/prefill", json=body, headers={"X-Session-Id": session}).json()
+            # Its text would load the node so that it is left.
+            until(lambda: not any(each["texts"] for each in router.http.get("/nodes").json()["nodes"]), "no look since")
+            return str(reply["node"])
+
+        first = asked("0", prompt="p" * 300)
+        turns = [asked(f"{turn}", prompt_ids=[7], prefix={"session_id": f"{turn - 1}"}) for turn in range(1, 7)]
+        assert {*turns} == {first}
+        assert asked("8", prefix="no object")
+
+
 def test_metrics_of_the_nodes(router: Router) -> None:
     router.http.post("/prefill", json={}, headers={"X-Session-Id": "s"})
     shown = router.http.get("/metrics").text

@@ -98,6 +98,20 @@ def test_texts_go_on_elsewhere_when_a_node_leaves_and_use_one_that_joins(
     assert stats["nodes"] == 2 and stats["latency_ms"]["p50"] > 0.0
 
 
+def test_a_chat_whose_turns_go_to_other_verifiers(router: Router, verifiers: list[Verifier]) -> None:
+    """They do not hold the text of the turn before, so these turns are sent whole in the end."""
+    for each in verifiers[:2]:
+        join(router, each.url)
+    prompt = [*range(100)]
+    with Pair(str(router.http.base_url), DraftModel(Path("1"), "scripted")) as pair:
+        for options in TEXTS[1:4]:
+            with pair.generate(prompt, options) as text:
+                tokens = read(text, 1, lambda: None)
+            assert tokens == plain(TARGET, prompt, options.max_tokens, options.sampling)
+            prompt += tokens
+    assert 'status="409"' in router.http.get("/metrics").text
+
+
 def test_a_drafter_gets_openais_requests_while_it_is_registered(router: Router, verifiers: list[Verifier]) -> None:
     join(router, verifiers[0].url)
     pair = Pair(verifiers[1].url, DraftModel(Path("1"), "scripted"))

@@ -13,6 +13,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 
 PROMPTED: list[Any] = [PrefillRequest, GenerateRequest]
 PROMPT: dict[str, Any] = {"prompt": "x"}
+PREFIX: dict[str, Any] = {"session_id": "s", "length": 3, "hash": "0123456789abcdef"}
 DRAFT: dict[str, Any] = {"draft_tokens": []}
 NAN, INFINITE = float("nan"), float("inf")
 INTEGER, NO_TOKEN = "Input should be a valid integer$", ".* is no token id: write it as a decimal number$"
@@ -83,6 +84,13 @@ def test_bad_values_are_refused_by_name(
             (schema, body, None, ONE_PROMPT)
             for schema in PROMPTED
             for body in ({}, {"prompt": "x", "prompt_ids": [1]}, {"prompt": None})
+        ),
+        *((schema, PROMPT | {"prefix": PREFIX}, None, "prefix: give prompt_ids, not prompt$") for schema in PROMPTED),
+        *((schema, {"prefix": PREFIX}, None, ONE_PROMPT) for schema in PROMPTED),
+        *(
+            (PrefillRequest, {"prompt_ids": [], "prefix": PREFIX | {field: bad}}, f"prefix.{field}", "")
+            for field, values in (("length", (0, -1, 1.0, "1", None)), ("hash", ("", "a" * 15, "A" * 16, 5, None)))
+            for bad in (*values, [])
         ),
         (VerifyRequest, {"position": 3}, "draft_tokens", "Field required"),
         *(

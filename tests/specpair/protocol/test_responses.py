@@ -132,6 +132,7 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "self_continue": False,
     "modes": ["target", "fused"],
     "predictions": False,
+    "prefixes": True,
     "draft_model": "small",
     "threads": 3,
     "noise": "gumbel-2",

@@ -40,6 +40,7 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
         "max_draft_tokens": 64,
         "trees": True,
         "predictions": True,
+        "prefixes": True,
         "strategies": ["coupled", "deterministic", "greedy", "probabilistic", "threshold"],
         "self_continue": True,
         "modes": ["target"],
