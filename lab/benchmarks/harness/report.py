@@ -10,8 +10,8 @@ import importlib.util
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ RESULTS = ROOT / "lab" / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
 _LISTS = {  # where the packages are named that one program or another needs
-    "matplotlib": "requirements/lab.txt",
     "playwright": "requirements/browser.txt",
     "PIL": "requirements/lab.txt",
     "pyte": "requirements/dev.txt",
@@ -102,7 +101,7 @@ class Report:
         print(f"written to {self._path}", file=sys.stderr)
 
     def companion(self, ending: str) -> Path:
-        """A file of the same results with another ending, such as `.png`."""
+        """A file of the same results with another ending, such as `.json`."""
         return self._path.with_name(self._path.stem + ending)
 
     def keep(self, record: Mapping[str, Any]) -> None:
@@ -114,17 +113,6 @@ class Report:
         """The records that this run and earlier runs have kept."""
         file = self.companion(".jsonl")
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-
-
-@contextmanager
-def plot(path: Path, rows: int = 1, columns: int = 1) -> Iterator[Any]:
-    """Axes to draw on, as a list of rows; saved as PNG at the end. Needs matplotlib."""
-    need("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
-    yield figure.subplots(rows, columns, squeeze=False).tolist()
-    figure.savefig(path, dpi=110)
 
 
 def _typed(key: str, value: Any) -> str:
