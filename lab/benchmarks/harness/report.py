@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from backends.machine import cores
+from backends import machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "lab" / "benchmarks" / "results"
@@ -82,7 +82,7 @@ class Report:
         today = datetime.datetime.now(tz=datetime.UTC).date()
         chosen = {key: value for key, value in vars(options).items() if value is not None and value is not False}
         self.line(f"# python -m lab.benchmarks.{name} {' '.join(_typed(key, value) for key, value in chosen.items())}")
-        self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
+        self.line(f"# {today}, {processor()}, {machine.cores()} cores, Python {platform.python_version()}")
 
     @property
     def head(self) -> str:
@@ -125,11 +125,9 @@ def _typed(key: str, value: Any) -> str:
 
 def processor() -> str:
     """The processor's name and its widest vector instructions, where the system tells them."""
+    known = list[str]()
     with suppress(OSError):  # there may be no procfs
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        known = fields.get("flags", "").split()
-        widest = next((name for flag, name in _VECTORS.items() if flag in known), "")
-        if "model name" in fields:
-            return f"{fields['model name']} {widest}".strip()
-    return platform.processor() or platform.machine()
+        known = next((line.split() for line in lines if line.startswith("flags")), known)
+    widest = next((name for flag, name in _VECTORS.items() if flag in known), "")
+    return f"{machine.processor()} {widest}".strip()
