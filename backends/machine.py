@@ -43,9 +43,9 @@ def total_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name from `cpuinfo`, the system's file, else its architecture."""
-    named = (line.partition(":") for line in _lines(cpuinfo) if line.startswith("model name"))
+def processor() -> str:
+    """The processor's name as /proc/cpuinfo tells it, else its architecture."""
+    named = (line.partition(":") for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name"))
     return next((name.strip() for _, _, name in named), "") or platform.processor() or platform.machine()
 
 

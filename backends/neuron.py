@@ -127,16 +127,16 @@ def import_neuron(module: str, requirements: str) -> Any:
         raise ModelLoadError(f"{module} is installed but cannot be imported: {error}{missing}") from error
 
 
-def find_compiler(environment: MutableMapping[str, str] = os.environ, python: str = sys.executable) -> None:
+def find_compiler() -> None:
     """Put the compiler of this Python's environment first on PATH, because the libraries start it by its name.
 
     A program that is started as .venv/bin/uvicorn, or by systemd, would not find it, or find that of another
     environment.
     """
-    folder = Path(python).parent
-    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    folder = Path(sys.executable).parent
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if (folder / _COMPILER).exists() and folders[0] != str(folder):
-        environment["PATH"] = os.pathsep.join([str(folder), *folders])
+        os.environ["PATH"] = os.pathsep.join([str(folder), *folders])
 
 
 def refuse_placeholders(requirements: str) -> None:

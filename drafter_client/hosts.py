@@ -109,9 +109,9 @@ def _table(host: Host) -> str:
     return "\n".join([header, *(f"{key} = {json.dumps(value)}" for key, value in entry.items()), ""])
 
 
-def config_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def config_folder() -> Path:
     """The folder of the user's settings for our programs. Raises JoinError for a user without a home."""
-    named = environment.get("XDG_CONFIG_HOME") or (environment.get("APPDATA") if sys.platform == "win32" else None)
+    named = os.environ.get("XDG_CONFIG_HOME") or (os.environ.get("APPDATA") if sys.platform == "win32" else None)
     try:
         return Path(named or Path.home() / ".config") / "specpair"
     except RuntimeError:

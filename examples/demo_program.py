@@ -37,7 +37,7 @@ def main() -> int:
 def _show(wanted_ms: float, max_tokens: int) -> int:
     _say("making the target that ships as slow as a large one …")
     target = padded_target(wanted_ms)
-    cost = step_ms(target)[1]
+    cost = step_ms(target)
     _say(
         "by itself it is so small that the network would cost more time than drafting saves. With idle layers and "
         f"neurons it writes the same text, but takes {cost:.0f} ms a step here."

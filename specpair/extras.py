@@ -95,9 +95,9 @@ def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.
     return pip_install(what, environment=environment)
 
 
-def installing_lab(folder: Path = _FOLDER, environment: Path = Path(sys.prefix)) -> str:
-    """The command that installs the lab. `folder`, `environment`: see `installing`."""
-    return "make lab" if (folder / "requirements" / "lab.txt").is_file() else pip_install(LAB, environment=environment)
+def installing_lab() -> str:
+    """The command that installs the lab."""
+    return "make lab" if (_FOLDER / "requirements" / "lab.txt").is_file() else pip_install(LAB)
 
 
 def pip_install(what: str, variables: str = "", environment: Path = Path(sys.prefix)) -> str:

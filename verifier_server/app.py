@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -71,22 +71,19 @@ def allow_files(sessions: int) -> None:
         )
 
 
-def restart_with_options(
-    environment: MutableMapping[str, str] = os.environ,
-    execute: Callable[[str, list[str]], None] = os.execv,
-) -> None:
+def restart_with_options() -> None:
     """If this process is uvicorn's command without `UVICORN_OPTIONS`, start the command again with them.
 
     An application cannot choose the class of its server's connections, but uvicorn takes its options from variables
-    too. `execute` does not return.
+    too.
     """
     context = click.get_current_context(silent=True)
     if context is None or context.command is not uvicorn.main:
         return
-    missing = {name: value for name, value in UVICORN_OPTIONS.items() if name not in environment}
+    missing = {name: value for name, value in UVICORN_OPTIONS.items() if name not in os.environ}
     if missing:
-        environment.update(missing)
-        execute(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.environ.update(missing)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     end_by_sigterm()
 
 

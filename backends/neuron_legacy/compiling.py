@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -45,10 +45,10 @@ _SIGNAL_AT_PARENTS_END: Final = 1  # PR_SET_PDEATHSIG, of the system's prctl
 _forks = False  # whether the processes forked now are the library's workers
 
 
-def keep_in(folder: Path | None, environment: MutableMapping[str, str] = os.environ) -> None:
+def keep_in(folder: Path | None) -> None:
     """Make the compiler keep programs below `folder`, unless the user has set another folder."""
     if folder is not None:
-        environment[COMPILER_CACHE] = environment.get(COMPILER_CACHE) or str(folder / _OURS)
+        os.environ[COMPILER_CACHE] = os.environ.get(COMPILER_CACHE) or str(folder / _OURS)
 
 
 def forget_failures(folder: Path | None) -> None:

@@ -80,9 +80,9 @@ def spread(rows: Rows) -> float:
     return max(float(np.median(apart)) if apart else 0.0, 1e-6)
 
 
-def empty(backend: Backend, slots: Sequence[int] | None = None) -> None:
-    """Empty these slots, or all."""
-    for slot in range(backend.slots) if slots is None else slots:
+def empty(backend: Backend) -> None:
+    """Empty all slots."""
+    for slot in range(backend.slots):
         backend.release(slot)
 
 
@@ -100,12 +100,12 @@ def devices_of(backend: Backend) -> str:
     return count + backend.runs_on
 
 
-def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list[Entry]]:
+def random_batches(backend: Backend, turns: int) -> Iterator[list[Entry]]:
     """Yields `turns` batches over slots that grow, roll back a few tokens, or start again; ids from 2 to 259.
 
     Run each batch before taking the next one, which depends on what the slots then hold.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     while turns:
         batch, room = [], backend.max_batch_tokens
         for slot in random.permutation(backend.slots)[: random.integers(1, backend.slots + 1)].tolist():

@@ -170,7 +170,7 @@ def say_notice(line: str) -> None:
     say_line(f"drafter: {line}")
 
 
-def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptProgress], None]:
+def say_prompt() -> Callable[[PromptProgress], None]:
     """A callback that shows how much of a long prompt is read: in the status line, else in lines on standard error, ten
     seconds apart. On a terminal without a status line it shows nothing."""
     due = 0.0
@@ -178,8 +178,8 @@ def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptP
     def say(progress: PromptProgress) -> None:
         nonlocal due
         line = f"reading the prompt … {progress.read} of {counted(progress.of, 'token')}"
-        if not draw(line) and clock() >= due and not sys.stderr.isatty():
-            due = clock() + _WRITING_PAUSE
+        if not draw(line) and time.monotonic() >= due and not sys.stderr.isatty():
+            due = time.monotonic() + _WRITING_PAUSE
             say_notice(line)
 
     return say

@@ -3,7 +3,7 @@
 Method. The target writes up to `--tokens` tokens at temperature 0 behind each prompt of `lab.benchmarks.harness.kinds`;
 a model without a chat template has the held-out Python files that the default pair was not trained on. A draft token is
 judged when all before it in its draft are accepted, so its draft model has read the target's own text up to there.
-Therefore one pass of the draft model over a finished text has the choice of every draft of that text. The drafts are
+Therefore one reading of a finished text by the draft model has the choice of every draft of that text. The drafts are
 those of a drafter that waits for each reply: `--length` tokens, then the target's own token, then the next draft.
 
 The profile is written as JSON, for `agreement` in the file of a simulation. It goes to `.cache/results/`, and with
@@ -20,17 +20,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from backends.registry import load
 from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, MOST_TOGETHER, prompts_by_kind, written
 from lab.benchmarks.harness.report import UNSAVED, Report, options_of
+from lab.benchmarks.real_pair.recording import RecordedText, choices_of
 from lab.simulator.virtual import agreement
 from lab.simulator.virtual.agreement import Counts, ProfileFile
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.engines.backend import Backend, Entry
+from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.sampling import Sampling
 
 FLAGS = {
     "target": {"help": "GGUF file (default: of the pair that ships)"},
@@ -40,7 +40,6 @@ FLAGS = {
     "tokens": {"default": 192, "help": "of each text, at most (default: %(default)s)"},
     "length": {"default": 16, "help": "draft tokens (default: %(default)s)"},
 }
-_PASS = 256  # tokens
 
 
 def main() -> None:
@@ -59,7 +58,8 @@ def main() -> None:
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
             judged, accepted = [0] * options.length, [0] * options.length
             for prompt, tokens in zip(prompts, written(target, prompts, options.tokens), strict=True):
-                _count(_agrees(draft, prompt, tokens), judged, accepted)
+                text = RecordedText(kind, prompt, Sampling(), tokens)
+                _count(choices_of(draft, text).agrees, judged, accepted)
             positions = sum(count > 0 for count in judged)
             kinds[kind] = Counts(judged=judged[:positions], accepted=accepted[:positions])
             share = sum(accepted) / sum(judged)
@@ -75,18 +75,6 @@ def main() -> None:
 
 def _load(path: Path) -> Backend:
     return load("llama_cpp", LoadOptions(model=path, context_length=CONTEXT, slots=MOST_TOGETHER))
-
-
-def _agrees(draft: Backend, prompt: Sequence[int], tokens: Sequence[int]) -> list[bool]:
-    """For each of the target's tokens, whether the draft model, having read all before it, chooses it, too."""
-    draft.release(0)
-    read, skipped = [*prompt, *tokens[:-1]], len(prompt) - 1
-    chosen: list[int] = []
-    for at in range(0, len(read), _PASS):
-        part = read[at : at + _PASS]
-        rows = draft.extend([Entry(0, at, part, min(max(skipped - at, 0), len(part)))])[0]
-        chosen += np.argmax(rows, axis=1).tolist() if len(rows) else []
-    return [choice == token for choice, token in zip(chosen, tokens, strict=True)]
 
 
 def _count(agrees: Sequence[bool], judged: list[int], accepted: list[int]) -> None:

@@ -127,14 +127,3 @@ def end(process: "subprocess.Popen[str]") -> None:
         process.wait()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-
-
-def output(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run `python ARGUMENTS` and return its standard output. Raises CalledProcessError if it fails."""
-    with child(*arguments, environment=environment, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        written = process.stdout.read()
-        status = process.wait()
-    if status:
-        raise subprocess.CalledProcessError(status, arguments, written)
-    return written

@@ -18,6 +18,7 @@ from verifier_server.settings import Settings
 
 DRAFTERS = {"small draft": DEFAULT_DRAFT, "q4 twin": DEFAULT_TWIN, "target itself": DEFAULT_TARGET}
 MakeDrafter = Callable[..., Drafter]
+CountFlips = Callable[..., None]
 _counted: list[tuple[str, int, list[float]]] = []
 
 
@@ -60,11 +61,12 @@ def make_drafter() -> Iterator[MakeDrafter]:
 
 
 @pytest.fixture
-def count_flips(request: pytest.FixtureRequest) -> Callable[[int, list[float]], None]:
-    """Record the flips among a number of tokens, for the summary of the test run."""
+def count_flips(request: pytest.FixtureRequest) -> CountFlips:
+    """Record the flips among a number of tokens, for the summary of the test run. They must be near-ties."""
 
-    def count(tokens: int, flips: list[float]) -> None:
+    def count(tokens: int, flips: list[float], below: float = EPSILON) -> None:
         _counted.append((request.node.name, tokens, flips))
+        assert all(margin < below for margin in flips), f"differs at more than near-ties: {flips}"
 
     return count
 

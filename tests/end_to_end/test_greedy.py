@@ -5,7 +5,7 @@ different sixth of the prompts, or all of them with FULL_MATRIX=1 in the environ
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -14,9 +14,9 @@ from drafter_client.http.client import VerifierClient
 from models import DEFAULT_TARGET
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
-from tests.end_to_end.conftest import MakeDrafter
+from tests.end_to_end.conftest import CountFlips, MakeDrafter
 from tests.end_to_end.prompts import OVERLAPPED, PROMPTS, how
-from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, ends_where_it_should, model
+from tests.end_to_end.reference import CONTEXT, MAX_TOKENS, Reference, ends_where_it_should, model
 from verifier_server.settings import Settings
 
 NAMES = ("small draft", "junk", "target itself")
@@ -40,7 +40,7 @@ def test_greedy_text_equals_plain_decoding(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
-    count_flips: Callable[[int, list[float]], None],
+    count_flips: CountFlips,
     name: str,
     length: str,
 ) -> None:
@@ -57,7 +57,6 @@ def test_greedy_text_equals_plain_decoding(
         written += len(run.tokens)
         drafted, accepted = drafted + run.stats.drafted, accepted + run.stats.accepted
     count_flips(written, flips)
-    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
     assert 0 <= accepted <= drafted
     if length == "auto":  # this verifier is so fast that few draft tokens arrive in time
         return

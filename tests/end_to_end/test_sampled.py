@@ -1,7 +1,7 @@
 """The text depends on the seed alone: with every strategy, processor and mode, and with random trees."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from specpair.protocol.responses import GenerateResponse
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
-from tests.end_to_end.conftest import MakeDrafter
+from tests.end_to_end.conftest import CountFlips, MakeDrafter
 from tests.end_to_end.prompts import PROMPTS, how
 from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, model
 from tests.specpair.speculation import processed
@@ -44,7 +44,7 @@ def test_sampled_text_depends_on_the_seed_only(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
-    count_flips: Callable[[int, list[float]], None],
+    count_flips: CountFlips,
     name: str,
     length: str,
 ) -> None:
@@ -64,7 +64,6 @@ def test_sampled_text_depends_on_the_seed_only(
             flips += reference.flips(prompt, run.tokens, sampling)
             assert flips, "the pair agrees with plain decoding here, and /generate does not"
     count_flips(written, flips)
-    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
     if name != "junk" and length != "auto":
         assert accepted > 0.2 * drafted > 0  # the shared noise makes two samplers agree
 
@@ -77,7 +76,7 @@ def test_exact_strategies_write_the_target_s_text(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
-    count_flips: Callable[[int, list[float]], None],
+    count_flips: CountFlips,
     strategy: Strategy,
 ) -> None:
     flips: list[float] = []
@@ -94,7 +93,6 @@ def test_exact_strategies_write_the_target_s_text(
         written += len(run.tokens)
         assert (run.stats.accepted == 0) == (strategy is Strategy.GREEDY)
     count_flips(written, flips)
-    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
 
 
 def test_probabilistic_accepts_most_of_the_twin_s_draft_tokens(
@@ -187,7 +185,7 @@ def test_random_trees_do_not_change_the_text(
     client: VerifierClient,
     verifier: Verifier,
     reference: Reference,
-    count_flips: Callable[[int, list[float]], None],
+    count_flips: CountFlips,
     number: int,
 ) -> None:
     assert client.model().trees
@@ -212,4 +210,3 @@ def test_random_trees_do_not_change_the_text(
     assert side > 3, "paths beside the first one were accepted, too"
     flips = reference.flips(prompt, written, sampling) if written != right else []
     count_flips(len(written), flips)
-    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"

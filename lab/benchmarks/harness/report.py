@@ -10,19 +10,18 @@ import importlib.util
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from backends.machine import cores
+from backends import machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "lab" / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
 _LISTS = {  # where the packages are named that one program or another needs
-    "matplotlib": "requirements/lab.txt",
     "playwright": "requirements/browser.txt",
     "PIL": "requirements/lab.txt",
     "pyte": "requirements/dev.txt",
@@ -83,7 +82,7 @@ class Report:
         today = datetime.datetime.now(tz=datetime.UTC).date()
         chosen = {key: value for key, value in vars(options).items() if value is not None and value is not False}
         self.line(f"# python -m lab.benchmarks.{name} {' '.join(_typed(key, value) for key, value in chosen.items())}")
-        self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
+        self.line(f"# {today}, {processor()}, {machine.cores()} cores, Python {platform.python_version()}")
 
     @property
     def head(self) -> str:
@@ -102,7 +101,7 @@ class Report:
         print(f"written to {self._path}", file=sys.stderr)
 
     def companion(self, ending: str) -> Path:
-        """A file of the same results with another ending, such as `.png`."""
+        """A file of the same results with another ending, such as `.json`."""
         return self._path.with_name(self._path.stem + ending)
 
     def keep(self, record: Mapping[str, Any]) -> None:
@@ -116,17 +115,6 @@ class Report:
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
-@contextmanager
-def plot(path: Path, rows: int = 1, columns: int = 1) -> Iterator[Any]:
-    """Axes to draw on, as a list of rows; saved as PNG at the end. Needs matplotlib."""
-    need("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
-    yield figure.subplots(rows, columns, squeeze=False).tolist()
-    figure.savefig(path, dpi=110)
-
-
 def _typed(key: str, value: Any) -> str:
     """An option as typed."""
     name = f"--{key.replace('_', '-')}"
@@ -137,11 +125,9 @@ def _typed(key: str, value: Any) -> str:
 
 def processor() -> str:
     """The processor's name and its widest vector instructions, where the system tells them."""
+    known = list[str]()
     with suppress(OSError):  # there may be no procfs
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        known = fields.get("flags", "").split()
-        widest = next((name for flag, name in _VECTORS.items() if flag in known), "")
-        if "model name" in fields:
-            return f"{fields['model name']} {widest}".strip()
-    return platform.processor() or platform.machine()
+        known = next((line.split() for line in lines if line.startswith("flags")), known)
+    widest = next((name for flag, name in _VECTORS.items() if flag in known), "")
+    return f"{machine.processor()} {widest}".strip()

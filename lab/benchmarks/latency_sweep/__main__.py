@@ -12,12 +12,10 @@ token known here to the last. Columns, all but the first as multiples of what th
     reference    the best static policy in a replay of this text's agreement with the times measured in this cell: a
                  step of the drafter, the verifier's passes, and what an exchange took beyond them in the run of `k=4`
                  (`reference.py`: chosen with hindsight, and its decisions take no time)
-    U            what no chain verification can beat
 
 A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
 report leaves out what is over 10 % all the same. A line on standard error says when a cell begins. Each is written to
-`latency_sweep.jsonl` as it ends and not measured again, so that a sweep can be resumed; `.txt` and `.png` are made of
-that file.
+`latency_sweep.jsonl` as it ends and not measured again, so that a sweep can be resumed; `.txt` is made of that file.
 
     python -m lab.benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100]
 """
@@ -43,7 +41,7 @@ from lab.benchmarks.harness.relay import relay
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, alone, connected, paired
 from lab.benchmarks.latency_sweep import summary
-from lab.benchmarks.latency_sweep.reference import MeasuredLatencies, Trace, best, pass_times, upper_bound
+from lab.benchmarks.latency_sweep.reference import MeasuredLatencies, Trace, best, pass_times
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced import engine as paced
 from lab.simulator.paced.engine import Paced
@@ -167,7 +165,7 @@ FLAGS = {
 
 
 def main() -> None:
-    options = options_of(__doc__, FLAGS, "matplotlib")
+    options = options_of(__doc__, FLAGS)
     report = Report("latency_sweep", options)
     measured = {tuple(cell[key] for key in KEYS) for cell in report.kept()}
     places = itertools.product(options.targets, options.drafts, options.rtt, options.drafters)
@@ -230,7 +228,7 @@ class Runs:
         times = MeasuredLatencies(step, pass_times(self._info.pass_times), delay, overhead)
         reference = best(Trace(agrees), times)
         rates = {column: text.rate for column, text in middle.items()}
-        rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
+        rates["reference"] = reference.tokens_per_second
         return {
             "agreement": sum(agrees[1:]) / (len(agrees) - 1),
             "target_rate": target.rate,

@@ -1,9 +1,8 @@
-"""References for a pair's speed: static policies replayed over a measured text, and a bound for chain verification.
+"""A reference for a pair's speed: static policies replayed over a measured text.
 
-Chain verification judges one draft in each pass. The replay knows a text only by where
-the drafter agrees: whether its own choice at a position, given the true text before, is the target's token there. A
-draft token behind a wrong one is taken to be wrong, too. There are three parties, and each knows only what messages
-have brought:
+The replay knows a text only by where the drafter agrees: whether its own choice at a position, given the true text
+before, is the target's token there. A draft token behind a wrong one is taken to be wrong, too. There are three
+parties, and each knows only what messages have brought:
 
 * The drafter makes one token of its path in each draft step, and cannot break a step off. It drafts along its own
   path, no further than the end of the next draft. Committed tokens that contradict the path make it start anew behind
@@ -116,26 +115,6 @@ def best(trace: Trace, times: MeasuredLatencies) -> PolicyRate:
 
     every = (rate(policy) for k in range(MAX_AUTO + 1) for policy in policies(k))
     return max(every, key=lambda found: found.tokens_per_second)
-
-
-def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
-    """Tokens per second that no chain verification can beat: no link, drafting takes no time, one pass a miss.
-
-    A miss is a position where the drafter does not agree. The text behind the first token is cut at the misses into
-    runs of r accepted draft tokens, each with the token at its miss: sum(r + 1) / sum(verify(r)). If no miss ends
-    the last run, its last token is the one that the pass over the draft tokens before it brings. Where a pass over more
-    draft tokens, or two passes, are measured to be cheaper than the pass over r, they count, so this stays a bound.
-    """
-    runs, place = [], 1
-    while place < len(trace.agrees):
-        end = min(trace.next_miss[place], len(trace.agrees) - 1)
-        runs.append(end - place)
-        place = end + 1
-    widths = range(max(MAX_AUTO, *runs), -1, -1)
-    cheapest: list[float] = []
-    for r, one in enumerate(reversed(list(accumulate(map(times.verify, widths), min)))):
-        cheapest.append(min([one, *(cheapest[first] + cheapest[r - 1 - first] for first in range(r))]))
-    return (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
 
 
 def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:

@@ -1,12 +1,11 @@
-"""Reports a latency sweep: a table of all cells, the required ratios, and a plot."""
+"""Reports a latency sweep: a table of all cells, and the required ratios."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.harness.report import Report, plot
+from lab.benchmarks.harness.report import Report
 
-_FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
+_OFF = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
 VOID = 0.1  # share of a run's time lost by the machine, above which the run says nothing
 _CLOSE = 5  # ms of round trip up to which prepared recovered tokens can pay
 
@@ -14,11 +13,10 @@ Cell = dict[str, Any]
 
 
 def write(cells: Sequence[Cell], report: Report) -> None:
-    """Save the report and its `.png`, without columns whose run the machine disturbed for too long."""
+    """Save the report, without columns whose run the machine disturbed for too long."""
     cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
     report.line(*table(cells), "", *bars(cells))
     report.save()
-    _figure(cells, report.companion(".png"))
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
@@ -60,7 +58,7 @@ def bars(cells: Sequence[Cell]) -> list[str]:
         mean = sum(shares.values()) / len(shares)
         lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
         lines += [f"    short: {key} {share:.3f}" for share, key in short]
-    for name in _FAINT:
+    for name in _OFF:
         both = [cell["ratios"] for cell in cells if name in cell["ratios"] and cell["agreement"] > 0.0]
         if both:
             mean = sum(ratios[name] / ratios["ours"] for ratios in both) / len(both)
@@ -81,34 +79,6 @@ def _sort_key(cell: Cell) -> tuple[float, float, str, float]:
 
 def _name(cell: Cell) -> str:
     return f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}, {cell['drafter']}"
-
-
-def _figure(cells: Sequence[Cell], path: Path) -> None:
-    pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
-    drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_sort_key)))
-    with plot(path, len(pairs), len(drafters)) as axes:
-        for row, (target, draft) in enumerate(pairs):
-            for column, drafter in enumerate(drafters):
-                keys = ("target_ms", "draft_ms", "drafter")
-                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == (target, draft, drafter)]
-                chosen.sort(key=lambda cell: cell["rtt_ms"])
-                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", row == column == 0)
-
-
-def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
-    styles = {"reference": "k--", "k=4": "C3-", "ours": "C0-o"}
-    for name in (*_FAINT, *styles):
-        points = [(max(cell["rtt_ms"], 1), cell["ratios"][name]) for cell in cells if name in cell["ratios"]]
-        if points:
-            style = {"alpha": 0.45, "linewidth": 0.8} if name in _FAINT else {"linewidth": 1.6}
-            axis.plot(*zip(*points, strict=True), styles.get(name, "-"), label=name, markersize=3, **style)
-    axis.axhline(1.0, color="grey", linewidth=0.6)
-    bound = max((cell["ratios"]["U"] for cell in cells), default=0.0)  # would squeeze all the others together
-    axis.set(xscale="log", title=f"{title} (U: {bound:.1f})", ylim=(0, None))
-    axis.set(xlabel="round trip, ms", ylabel="times the target alone")
-    axis.title.set_size(9)
-    if legend:
-        axis.legend(fontsize=6, ncols=2)
 
 
 def cell_line(cell: Cell) -> str:

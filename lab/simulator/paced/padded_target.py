@@ -1,7 +1,7 @@
 """Pads the shipped models until a step on this machine takes as long as a larger model's; times a step."""
 
 import time
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -18,25 +18,16 @@ _PROBE_WIDTH: Final = 8  # times
 _MOST_WIDTH: Final = 128  # times; a file of 2.6 GB
 
 
-def step_ms(
-    model: Path, *, widths: Sequence[int] = (1,), threads: int = 1, repeats: int = 9, in_turn: bool = False
-) -> dict[int, float]:
-    """Median milliseconds of a forward pass by its number of tokens, with logits for each, behind a prompt of 64.
-
-    Each width is repeated by itself; with `in_turn` no pass has the width of the one before.
-    """
-    backend = load("llama_cpp", LoadOptions(model=model, slots=1, context_length=512, threads=threads))
-    try:
+def step_ms(model: Path, repeats: int = 9) -> float:
+    """Median milliseconds of a forward pass over one token, with its logits, behind a prompt of 64, on one thread."""
+    with closing(load("llama_cpp", LoadOptions(model=model, slots=1, context_length=512, threads=1))) as backend:
         backend.extend([Entry(0, 0, list(range(2, 66)), 64)])
-        once = [width for width in widths for _ in range(repeats)]
-        times: dict[int, list[float]] = {width: [] for width in widths}
-        for width in list(widths) * repeats if in_turn else once:
+        times = []
+        for _ in range(repeats):
             began = time.perf_counter()
-            backend.extend([Entry(0, 64, list(range(2, 2 + width)), 0)])
-            times[width].append(1e3 * (time.perf_counter() - began))
-        return {width: median(taken) for width, taken in times.items()}
-    finally:
-        backend.close()
+            backend.extend([Entry(0, 64, [2], 0)])
+            times.append(1e3 * (time.perf_counter() - began))
+    return median(times)
 
 
 def padded_target(milliseconds: float) -> Path:
@@ -61,6 +52,6 @@ def _padded_cost(model: Path, width: int) -> float:
     probe = CACHE / "probe.gguf"
     pad_layers(model, probe, _PAD_LAYERS, width)
     try:
-        return step_ms(probe, repeats=15)[1]
+        return step_ms(probe, repeats=15)
     finally:
         probe.unlink()

@@ -15,7 +15,6 @@ from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.world import EventLoop, ReachableVerifier
 from specpair.drafters.base import READ_CHUNK, Drafter
 from specpair.drafters.run.events import Committed, RunEvent
-from specpair.drafters.warm_engine import READ_WIDTH
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.experience import Experience
@@ -58,7 +57,6 @@ class DraftEngine:
         `run`: that of a `SharedDevice`; None: it has its device for itself.
         """
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
-        self.read_time = cost.seconds([(READ_WIDTH, 0)]) / READ_WIDTH  # of a token of a text
         self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
         self._waiting: deque[_DraftCall] = deque()
         self._run = run or (lambda seconds, over: clock.at(clock.now + seconds, over))

@@ -56,10 +56,10 @@ class Invitations:
                     return True
         return False
 
-    def withdraw(self, name: str | None = None) -> None:
-        """End the invitations for one key, or all of them."""
+    def withdraw(self) -> None:
+        """End all invitations."""
         with self._changing() as invitations:
-            invitations[:] = [each for each in invitations if name not in (None, each.name)]
+            invitations.clear()
 
     def _read(self) -> list[Invitation]:
         try:

@@ -5,7 +5,7 @@ The commands of the service (`invite`, `key`, `cert`, `unshare`) work on the sam
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ _USUAL_HOST = "127.0.0.1"
 _HEAD = "-----BEGIN CERTIFICATE-----"
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def state_folder() -> Path:
     """The folder in which our programs keep what must not be lost. Raises SettingsError for a user without a home."""
-    named = environment.get("XDG_STATE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
+    named = os.environ.get("XDG_STATE_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
     try:
         usual = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
         return Path(named or Path.home() / usual) / "specpair"

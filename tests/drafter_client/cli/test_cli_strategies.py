@@ -163,14 +163,8 @@ def files(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("command", ["pair", "target", "solo"])
 def test_each_command_keeps_to_the_grammar(drafter: Command, verifier: Verifier, tmp_path: Path, command: str) -> None:
-    there = ["--verifier", verifier.url]
-    how = {
-        "pair": [*there, "--backend", "scripted", "--draft-model", "1"],
-        "target": [*there, "--mode", "target"],
-        "solo": ["solo", "--backend", "scripted", "--model", "1"],
-    }[command]
     for pattern, flags in files(tmp_path).items():
-        ran = drafter(*how, *LONGER, *flags, "--json")
+        ran = drafter(*_commands(verifier)[command], *LONGER, *flags, "--json")
         assert (ran.status, ran.err) == (0, "")
         assert re.fullmatch(pattern, json.loads(ran.out)["text"])
 
@@ -182,8 +176,8 @@ def test_a_file_of_prompts_may_have_them(drafter: Command, verifier: Verifier, t
         {"prompt": "c"},
     ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    there = ["--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1"]
-    ran = drafter(*there, "--prompt-file", str(tmp_path / "prompts.jsonl"), "--max-tokens", "60", "--json")
+    flags = ["--prompt-file", str(tmp_path / "prompts.jsonl"), "--max-tokens", "60", "--json"]
+    ran = drafter(*_commands(verifier)["pair"], *flags)
     assert ran.status == 0, ran.err
     texts = [json.loads(line)["text"] for line in ran.out.splitlines()][:3]
     assert set(json.loads(texts[0])) == {"answer"} and texts[1] in ("left", "right") and len(texts[2]) > 20

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,10 +138,6 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(url: str, path: str) -> No
         assert http.get(path + "/").status_code == http.get(path).status_code == 200
 
 
-def test_a_slash_at_the_end_of_the_path_of_a_post_changes_nothing(url: str) -> None:
-    assert _post(url, TEXT + "/", ASKED).json()["choices"] == _post(url, TEXT, ASKED).json()["choices"]
-
-
 @pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
 @pytest.mark.parametrize(("path", "allowed"), [(TEXT, "POST"), ("/v1/models", "GET, HEAD")])
 def test_another_method_is_refused_with_the_one_that_is_allowed(url: str, method: str, path: str, allowed: str) -> None:
@@ -154,29 +149,6 @@ def test_another_method_is_refused_with_the_one_that_is_allowed(url: str, method
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/embeddings", "/v1/completions/x"])
 def test_an_unknown_path_is_not_found(url: str, path: str) -> None:
     assert _refused(httpx.get(url + path, trust_env=False), 404)["code"] == "not_found"
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n{}",
-        b"POST /v1/models HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-    ids=["chunk", "length", "both", "TLS"],
-)
-def test_what_is_no_http_is_refused(url: str, request_bytes: bytes) -> None:
-    address = httpx.URL(url)
-    with socket.create_connection((address.host, address.port or 80), timeout=20) as connection:
-        connection.sendall(request_bytes)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
-
-
-def test_a_body_in_chunks_of_a_byte_is_read(url: str) -> None:
-    body = json.dumps(ASKED).encode()
-    reply = httpx.post(url + TEXT, content=(body[at : at + 1] for at in range(len(body))), trust_env=False)
-    assert reply.status_code == 200
 
 
 MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}

@@ -38,9 +38,9 @@ def test_results_go_to_the_tracked_folder_only_when_asked(
     made = Report("round_trip", _options(*arguments))
     made.line("a figure")
     made.save()
-    made.companion(".png").touch()
+    made.companion(".json").touch()
     assert sorted(path.relative_to(folders).as_posix() for path in folders.rglob("*.*")) == [
-        f"{folder}/round_trip.png",
+        f"{folder}/round_trip.json",
         f"{folder}/round_trip.txt",
     ]
     said = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_results_go_to_the_tracked_folder_only_when_asked(
 @pytest.mark.parametrize(
     ("module", "package"),
     [
-        ("latency_sweep", "matplotlib"),
+        ("join_flood", "cryptography"),
         ("verify_curve", "torch"),
     ],
 )

@@ -11,7 +11,6 @@ from lab.benchmarks.latency_sweep.reference import (
     best,
     policies,
     replay,
-    upper_bound,
 )
 
 LENGTHS = range(17)
@@ -78,15 +77,11 @@ curves = st.lists(st.floats(1.0, 50.0), min_size=17, max_size=17)  # of passes, 
 
 @settings(max_examples=60)
 @given(texts, lengths, seconds, seconds, curves)
-def test_in_order_of_time_up_to_the_end_and_never_above_the_bound(
-    text: Trace, k: int, draft: float, rtt: float, passes: list[float]
-) -> None:
+def test_in_order_of_time_up_to_the_end(text: Trace, k: int, draft: float, rtt: float, passes: list[float]) -> None:
     costs = MeasuredLatencies(draft, lambda count: passes[min(count, 16)], rtt)
-    bound = upper_bound(text, costs)
     for one in policies(k):
         history = replay(text, costs, one)
         at, known = zip(*history, strict=True)
         assert history[0] == (0.0, 1)
         assert list(at) == sorted(at)
         assert list(known) == sorted(set(known)) and known[-1] == len(text.agrees)
-        assert (known[-1] - 1) / at[-1] <= bound * (1 + 1e-9), one.name

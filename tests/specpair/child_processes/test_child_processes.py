@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specpair.child_processes.children import child, output
+from specpair.child_processes.children import child
 from specpair.child_processes.serving import NotUp, serve
 from specpair.child_processes.worker import MEMORY, OUT_OF_MEMORY, Unanswered, Worker, written
 from tests.paths import ROOT
@@ -110,7 +110,8 @@ with child("-x", *{show!r}, stdout=subprocess.PIPE) as process:
     {rest}
 """
 
-    assert gone(int(output("-c", started("pass"))))
+    ended = subprocess.run([sys.executable, "-c", started("pass")], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    assert gone(int(ended.stdout))
     with subprocess.Popen(
         [sys.executable, "-c", started("process.wait()")], cwd=ROOT, stdout=subprocess.PIPE
     ) as parent:
@@ -130,9 +131,10 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
 
 def test_ctrl_c_in_the_terminal_reaches_only_children_in_the_foreground() -> None:
     code = "import os; print(os.getpgrp())"
-    with child("-c", code, stdout=subprocess.PIPE, in_foreground=True) as process:
-        assert process.stdout is not None and int(process.stdout.read()) == os.getpgrp()
-    assert int(output("-c", code)) != os.getpgrp()
+    for in_foreground in (True, False):
+        with child("-c", code, stdout=subprocess.PIPE, in_foreground=in_foreground) as process:
+            assert process.stdout is not None
+            assert (int(process.stdout.read()) == os.getpgrp()) is in_foreground
 
 
 CHILD = "tests.specpair.child_processes.answers"

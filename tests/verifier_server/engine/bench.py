@@ -53,6 +53,20 @@ class Asked:
         )
 
 
+def session_over(
+    backend: ScriptedBackend, number: int, prompt: Sequence[int], spec: TextSpec, max_tokens: int | None, **options: Any
+) -> Session:
+    """The session of this number, of at most `max_tokens` (None: as many as there is room for). `options`: its own."""
+    limit = backend.context_length if max_tokens is None else min(len(prompt) + max_tokens, backend.context_length)
+    ends = backend.vocabulary.ends
+    return Session(f"session-{number}", list(prompt), len(prompt), spec, limit, ends, **options)
+
+
+def slot_of(scheduler: Scheduler, session: Session) -> int | None:
+    """The number of the slot of `session`; None: it has none."""
+    return scheduler.slots[session].number if session in scheduler.slots else None
+
+
 class Bench:
     """An engine that runs a pass when the test says so."""
 
@@ -89,25 +103,13 @@ class Bench:
         logprobs: int | None = None,
         grammars: MakeGrammar | None = None,
     ) -> Session:
-        ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        limit = self.backend.context_length
-        if max_tokens is not None:
-            limit = min(limit, len(ids) + max_tokens)
+        ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else prompt
         self._opened += 1
-        return Session(
-            f"session-{self._opened}",
-            ids,
-            len(ids),
-            TextSpec.of(sampling, strategy=strategy, threshold=threshold, explain=explain, logprobs=logprobs),
-            limit,
-            self.backend.vocabulary.ends,
-            grammars=grammars,
-        )
+        spec = TextSpec.of(sampling, strategy=strategy, threshold=threshold, explain=explain, logprobs=logprobs)
+        return session_over(self.backend, self._opened, ids, spec, max_tokens, grammars=grammars)
 
     def slot(self, session: Session) -> int | None:
-        """The number of the slot of `session`; None: it has none."""
-        slots = self.scheduler.slots
-        return slots[session].number if session in slots else None
+        return slot_of(self.scheduler, session)
 
     def ask(
         self,

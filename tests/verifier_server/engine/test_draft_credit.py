@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.virtual import World, opened
+from tests.verifier_server.engine.virtual import SCRIPT, World, opened
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price
 from verifier_server.sessions import Session
 
-SCRIPT = Script(seed=3)
 PASS_TIMES = [0.025 + 0.0005 * drafts for drafts in range(17)]
 CHEAP, EXPENSIVE = (TARGET_25, 4.0), (LinearCost(25.0, 8.0, 2.0), 8.0)  # the cost of passes, and seconds to measure
 

@@ -101,3 +101,14 @@ def test_times_are_measured_on_the_given_clock() -> None:
     now[0] += 3.0
     bench.run(asked)
     assert (asked.answer.queue, asked.answer.forward) == (3.0, 0.5)
+
+
+def test_drafts_too_long_for_one_pass_are_refused() -> None:
+    bench = Bench(SCRIPT, batch=8, max_drafts=64)
+    session = bench.open([1] * 5)
+    assert bench.engine.info.max_drafts == 7
+    assert bench.verify(session, 5, [0] * 7).judged == 7
+    asked = bench.ask(session, 5, [*session.tokens[5:], *[0] * 8])
+    bench.run(asked, steps=3)
+    with pytest.raises(Exception, match="8 new draft tokens: this verifier judges at most 7 at once"):
+        _ = asked.answer

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import Bench, plain
-from tests.verifier_server.engine.virtual import World, opened
+from tests.verifier_server.engine.virtual import SCRIPT, World, opened
 from verifier_server.sessions import Session
 
-SCRIPT = Script(seed=3)
 SYSTEM = [256, *range(100), *range(100)]  # 201 tokens
 
 

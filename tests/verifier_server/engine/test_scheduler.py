@@ -5,17 +5,10 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.virtual import World, fed, opened
+from tests.verifier_server.engine.virtual import SCRIPT, World, fed, make_world, opened
 from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.sessions import Session
-
-SCRIPT = Script(seed=3)
-
-
-def make_world(slots: int = 8, batch: int = 512, **options: Any) -> World:
-    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)
 
 
 def keep_asking(world: World, session: Session, waits: list[float]) -> None:
@@ -123,21 +116,9 @@ def test_a_prompt_without_room_goes_first_after_some_passes() -> None:
     assert len(late.tokens) > late.prompt_len
 
 
-def make_world_scheduler_slots(slots: int, **options: Any) -> World:
-    backend = ScriptedBackend(
-        SCRIPT,
-        slots=slots,
-        context_length=4096,
-        max_batch_tokens=options.pop("batch", 512),
-        can_copy=bool(options.pop("can_copy", True)),
-        max_rollback=options.pop("max_rollback", None),
-    )
-    return World(backend, **options)
-
-
 def test_a_session_keeps_its_slot_between_its_requests() -> None:
     """Else three clients that draft for a while would have two slots read a text again in most passes."""
-    world = make_world_scheduler_slots(2)
+    world = make_world(2)
     sessions = [world.open([256, number], max_tokens=64) for number in range(3)]
 
     def ask(session: Any) -> None:
@@ -159,7 +140,7 @@ def began(plan: object) -> list[str]:
 
 
 def test_a_session_that_waits_for_a_slot_gets_one_within_a_turn() -> None:
-    world = make_world_scheduler_slots(1)
+    world = make_world(1)
     world.ask(opened(world, [256, 1], max_tokens=1000), until_end=True)
     world.run(world.now + 0.1)
     before = len(world.plans)
@@ -174,7 +155,7 @@ SYSTEM = [256, *range(100), *range(100)]  # 201 tokens, a prefix of several prom
 
 
 def test_a_prompt_that_shares_a_prefix_computes_only_the_rest() -> None:
-    world = make_world_scheduler_slots(3)
+    world = make_world(3)
     opened(world, [*SYSTEM, 1, 1, 1])
     before = world.backend.fed
     session = opened(world, [*SYSTEM, 2, 2])
@@ -189,7 +170,7 @@ def test_a_prompt_that_shares_a_prefix_computes_only_the_rest() -> None:
 
 
 def test_engines_that_cannot_copy_compute_the_prefix() -> None:
-    world = make_world_scheduler_slots(2, can_copy=False)
+    world = make_world(2, can_copy=False)
     opened(world, SYSTEM)
     before = world.backend.fed
     opened(world, SYSTEM)
@@ -198,7 +179,7 @@ def test_engines_that_cannot_copy_compute_the_prefix() -> None:
 
 def test_a_prefix_shared_by_simultaneous_prompts_is_computed_once() -> None:
     """They are prefilled by turns, and each copies what another has computed meanwhile."""
-    world = make_world_scheduler_slots(4, prefill_chunk=32)
+    world = make_world(4, prefill_chunk=32)
     prompts = [[*SYSTEM, *SYSTEM, number, number] for number in range(4)]
     sessions = [world.open(prompt) for prompt in prompts]
     for session in sessions:
@@ -210,7 +191,7 @@ def test_a_prefix_shared_by_simultaneous_prompts_is_computed_once() -> None:
 
 def test_a_slot_that_changes_hands_keeps_the_shared_prefix() -> None:
     """Even if the engine cannot copy: for example the next turn of a chat in the only slot."""
-    world = make_world_scheduler_slots(1, can_copy=False)
+    world = make_world(1, can_copy=False)
     opened(world, [*SYSTEM, 1])
     before = world.backend.fed
     session = opened(world, [*SYSTEM, 2])
@@ -221,7 +202,7 @@ def test_a_slot_that_changes_hands_keeps_the_shared_prefix() -> None:
 
 
 def test_a_session_forgotten_during_its_pass_frees_its_slot_afterwards() -> None:
-    world = make_world_scheduler_slots(2)
+    world = make_world(2)
     gone, stays = world.open([256, 1]), world.open([256, 2])
     errors: list[str] = []
     for session in (gone, stays):

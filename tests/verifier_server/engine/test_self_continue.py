@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -10,21 +9,16 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from tests.verifier_server.engine.bench import Bench, plain
-from tests.verifier_server.engine.virtual import World, fed
+from tests.verifier_server.engine.virtual import SCRIPT, World, fed, make_world
 from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.sequence_state import LEAD, SILENCE
 from verifier_server.sessions import Session
 
-SCRIPT = Script(seed=3)
 PROMPT = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT, 200)
 STEP = 0.0252  # seconds of a pass over one token
 HALF = STEP / 2
-
-
-def make_world(slots: int = 4, batch: int = 512, **options: Any) -> World:
-    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)
 
 
 def opened(world: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:

@@ -11,9 +11,12 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
+from tests.verifier_server.engine.bench import session_over, slot_of
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=3)
 
 
 def linear(plan: BatchPlan) -> float:
@@ -41,7 +44,7 @@ class World(world.World):
         check: bool = True,
         **options: Any,
     ) -> None:
-        backend = backend or ScriptedBackend(Script(seed=3), slots=8, context_length=4096)
+        backend = backend or ScriptedBackend(SCRIPT, slots=8, context_length=4096)
         super().__init__(backend, cost, check=check, **{"pass_times": PASS_TIMES, **options})
         self._opened = 0
 
@@ -65,25 +68,14 @@ class World(world.World):
         client: str | None = None,
     ) -> Session:
         self._opened += 1
-        limit = min(len(prompt) + max_tokens, self.backend.context_length)
-        name = f"session-{self._opened}"
-        session = Session(
-            name,
-            list(prompt),
-            len(prompt),
-            TextSpec.of(sampling, strategy=strategy),
-            limit,
-            self.backend.vocabulary.ends,
-            self_continue=self_continue,
-            client=client,
-        )
+        spec = TextSpec.of(sampling, strategy=strategy)
+        options = {"self_continue": self_continue, "client": client}
+        session = session_over(self.backend, self._opened, prompt, spec, max_tokens, **options)
         del session.lease  # the engine does not look at it
         return session
 
     def slot(self, session: Session) -> int | None:
-        """The number of the slot of `session`; None: it has none."""
-        slots = self.scheduler.slots
-        return slots[session].number if session in slots else None
+        return slot_of(self.scheduler, session)
 
     def ask(
         self,
@@ -109,6 +101,12 @@ class World(world.World):
         request = Request(session, draft, done, policy=policy, **options)
         self.scheduler.submit(request, self.now)
         return request
+
+
+def make_world(slots: int = 8, batch: int = 512, can_copy: bool = True, **options: Any) -> World:
+    """A world over `SCRIPT` with long slots. `options`: the world's."""
+    backend = ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch, can_copy=can_copy)
+    return World(backend, **options)
 
 
 def opened(world: World, prompt: list[int], **options: Any) -> Session:
