@@ -215,8 +215,8 @@ class Backend(ABC):
         nothing. What follows them moves up. `source` is emptied.
 
         Nothing is computed again: the tokens behind keep what they took in of the replaced ones. Only the positions
-        change. No other slot may share tokens with these two by `copy`, except those before `start` and `first`. A model
-        whose attention has a window may lose tokens that fall out of it. Raises BadEntry.
+        change. No other slot may share tokens with these two by `copy`, except those before `start` and `first`. A
+        model whose attention has a window may lose tokens that fall out of it. Raises BadEntry.
         """
         if not self.can_splice:
             raise BadEntry(f"{self.name} cannot move tokens within a slot here")
