@@ -12,6 +12,7 @@ from specpair.protocol.response_fields import STOP_STRING
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.token_sources import TokenDetails, TokenSource
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.sampling.distribution import TokenLogprobs
 
@@ -24,10 +25,10 @@ PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds
 _METRICS = (  # the keys of `Stats.metrics`, in their order
     "token_ids model draft_model mode prompt_tokens cached_tokens generated_tokens rounds drafts_sent drafted accepted "
-    "acceptance_rate mean_acceptance_length looked_up looked_up_accepted corpus prediction_tokens prediction_accepted "
-    "prediction_rejected from_grammar target_decoded_tokens token_sources mispredicted next_draft_ready schedules "
-    "tokens_per_second ttft_ms total_ms outages outage_ms itl_ms token_ms times_ms bytes_sent bytes_received "
-    "finish_reason ended_by sampling baseline speed_up turns why resumed verifiers draft_failure decisions logprobs"
+    "acceptance_rate mean_acceptance_length looked_up looked_up_accepted draft_context corpus prediction_tokens "
+    "prediction_accepted prediction_rejected from_grammar target_decoded_tokens token_sources mispredicted "
+    "next_draft_ready schedules tokens_per_second ttft_ms total_ms outages outage_ms itl_ms token_ms times_ms "
+    "bytes_sent bytes_received finish_reason ended_by sampling baseline speed_up turns why resumed verifiers draft_failure decisions logprobs"
 )
 
 
@@ -99,6 +100,7 @@ class Stats(RoundCounts):
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one for each token, if requested by `logprobs`
     drafts_sent: int = 0  # verify requests sent, including drafts that were out of date on arrival
     prediction_tokens: int | None = None  # tokens of the client's prediction of the text; None: there is none
+    draft_context: ContextRead | None = None  # what the draft model had read; None: no draft model drafted here
     corpus: CorpusState | None = None  # the user's files that draft tokens were looked up in; None: there are none
     looks_up: bool = False  # whether all draft tokens are looked up in the text
     token_sources: list[TokenSource] = field(default_factory=list)  # one for each token
@@ -233,6 +235,7 @@ class Stats(RoundCounts):
         derived = {
             "acceptance_rate": _rounded(self.acceptance_rate, 4),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
+            "draft_context": None if self.draft_context is None else self.draft_context._asdict(),
             "corpus": None if self.corpus is None else asdict(self.corpus),
             "from_grammar": self.from_grammar + sources[TokenSource.FORCED],
             "target_decoded_tokens": sources[TokenSource.TARGET_DECODED],

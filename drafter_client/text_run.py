@@ -62,6 +62,8 @@ class TextRun:
                 run = self._begin(self.client, self.options)
             with closing(run):
                 yield run
+            if isinstance(self.drafter, FallbackDrafter) and (context := self.drafter.context_read) is not None:
+                self.tell(events.DraftContextRead(context), self.clock())
             if self.text.finish_reason is not None and (failure := self._draft_failure) is not None:
                 self.tell(events.DraftingFailed(failure), self.clock())
 

@@ -6,6 +6,7 @@ from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_sources import TokenSource
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.policy.schedule import Schedule
 
 
@@ -133,6 +134,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
         counts = stats.sources
         sources = [f"{counts[source]} {name}" for source, name in SOURCES.items() if counts[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
+    if stats.draft_context is not None and stats.draft_context.read < stats.draft_context.of:
+        rows.append(("draft reads", _read(stats.draft_context)))
     if stats.corpus is not None:
         rows.append(("corpus", stats.corpus.described))
     if stats.prediction_tokens is not None:
@@ -146,6 +149,12 @@ def lines(stats: Stats) -> list[LabelledValue]:
     if stats.resumed:
         rows.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
     return rows
+
+
+def _read(context: ContextRead) -> str:
+    """What the draft model had read of the text, in words."""
+    parts = [f"{count} {name}" for name, count in zip(context._fields[:-1], context, strict=False) if count]
+    return f"{context.read} of {counted(context.of, 'token')}: {', '.join(parts)}"
 
 
 def _resumed_at(stats: Stats) -> str:

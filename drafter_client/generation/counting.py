@@ -70,6 +70,8 @@ class StatsCounter:
                 self._last += seconds
             case events.Resumed(generated):
                 stats.resumed.append(generated)
+            case events.DraftContextRead(context):
+                stats.draft_context = context
             case events.DraftingFailed(reason):
                 stats.draft_failure = reason
             case events.Ended():

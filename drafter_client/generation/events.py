@@ -16,6 +16,7 @@ from specpair.drafters.run.events import to_all as to_all
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateResponse, PrefillResponse
+from specpair.speculation.drafting.composed_context import ContextRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,13 @@ class Resumed(RunEvent):
     """The first tokens after an outage came, `generated` tokens after the prompt."""
 
     generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContextRead(RunEvent):
+    """What of the text the draft model had in its context when the text ended."""
+
+    context: ContextRead
 
 
 @dataclass(frozen=True, slots=True)

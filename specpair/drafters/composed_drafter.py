@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specpair.drafters.base import READ_CHUNK
-from specpair.drafters.draft_model import ModelDrafter, Slot, Steps
+from specpair.drafters.draft_model import DraftSlot, ModelDrafter, Steps
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import (
@@ -113,7 +113,7 @@ class ComposedDrafter(ModelDrafter):
         return read
 
     @property
-    def _main(self) -> Slot:
+    def _main(self) -> DraftSlot:
         return max(self._slots, key=lambda slot: slot.stem)
 
     @property
@@ -175,7 +175,7 @@ class ComposedDrafter(ModelDrafter):
         self._head = [token for part in self._laid for token in self._readable(self._text[part.start : part.end])]
         self._base = self._window - len(self._head)
 
-    def _empty(self, slot: Slot) -> None:
+    def _empty(self, slot: DraftSlot) -> None:
         if self.backend.length(slot.number):
             self.backend.release(slot.number)
         slot.stem, slot.tail = self._base, []

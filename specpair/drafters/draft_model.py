@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from specpair.drafters.base import Expansion, read_in_chunks
+from specpair.drafters.shared_engine import EngineView
 from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, CacheFull
 from specpair.grammar.of_text import processors_of
@@ -24,7 +25,7 @@ Passes = Steps[Expansion]  # the passes of a draft step: see `ModelDrafter.passe
 
 
 @dataclass(slots=True)
-class Slot:
+class DraftSlot:
     """The contents of a slot of the engine: the committed text up to `stem`, then the uncommitted `tail`."""
 
     number: int
@@ -63,7 +64,7 @@ class ModelDrafter:
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
-        self._slots = [Slot(number, 0) for number in range(self.width)]
+        self._slots = [DraftSlot(number, 0) for number in range(self.width)]
         if begun is not None:
             self._slots[begun[0]].stem = begun[1]
         self._text: Sequence[int] = ()  # at the last `expand`
@@ -127,7 +128,7 @@ class ModelDrafter:
         limit = self.backend.max_batch_tokens
         read = yield from self._make_room(longest)
         read += yield from self._catch_up(limit // 2 if len(tails) == 1 else 0)
-        chosen: list[Slot] = []
+        chosen: list[DraftSlot] = []
         batch: list[Entry] = []
         proposals: list[Proposal] = []
 
@@ -223,7 +224,7 @@ class ModelDrafter:
             read += len(feed)
         return read
 
-    def _slot_for(self, tail: Sequence[int], taken: Sequence[Slot]) -> tuple[Slot, int]:
+    def _slot_for(self, tail: Sequence[int], taken: Sequence[DraftSlot]) -> tuple[DraftSlot, int]:
         """The slot in which to expand `tail`, and how many positions of text and tail it holds."""
         best = max(self._slots, key=lambda slot: (self._held(slot, tail), -len(slot.tail), slot not in taken))
         held = self._held(best, tail)
@@ -238,7 +239,7 @@ class ModelDrafter:
             slot.stem, slot.tail = min(held, self._length), list(tail[: max(0, held - self._length)])
         return slot, held
 
-    def _held(self, slot: Slot, tail: Sequence[int]) -> int:
+    def _held(self, slot: DraftSlot, tail: Sequence[int]) -> int:
         if slot.stem < self._length:
             return slot.stem
         return self._length + common_prefix(slot.tail, tail)
@@ -272,6 +273,42 @@ class ModelDrafter:
             return Proposal(token, normalised(weights)[token], probs=weights)
         chosen = choose_several(logits, self._sampling, position, 1 + runners_up)
         return Proposal.of(chosen, probabilities(logits, chosen, self._sampling))
+
+
+def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[int]]]) -> list[Expansion]:
+    """A draft step for several texts whose drafters share an engine: as `expand`, in shared passes.
+
+    `asked`: drafter, text and tail of each. Raises what the engine raises; then none of them has its step.
+    """
+    steps = [drafter.passes(text, [tail], 0) for drafter, text, tail in asked]
+    wanted = [next(each) for each in steps]
+    found: list[Expansion | None] = [None] * len(asked)
+    while left := [at for at, each in enumerate(found) if each is None]:
+        for at, rows in _run([(at, asked[at][0].backend, wanted[at]) for at in left]):
+            try:
+                wanted[at] = steps[at].throw(rows) if isinstance(rows, BackendError) else steps[at].send(rows)
+            except StopIteration as over:
+                found[at] = over.value
+    return [each for each in found if each is not None]
+
+
+def _run(
+    calls: Sequence[tuple[int, Backend, tuple[list[Entry], list[TopLogitsSpec]]]],
+) -> list[tuple[int, Sequence[Rows] | BackendError]]:
+    """Run as many of the calls as fit into one pass. Returns the result or the error of each."""
+    room = calls[0][1].max_batch_tokens
+    fit: list[tuple[int, tuple[EngineView, list[Entry], list[TopLogitsSpec]]]] = []
+    for at, view, (batch, specs) in calls:
+        tokens = sum(len(entry.tokens) for entry in batch)
+        if not fit or tokens <= room:
+            assert isinstance(view, EngineView)
+            fit.append((at, (view, batch, specs)))
+            room -= tokens
+    try:
+        brought = EngineView.extend_together([call for _, call in fit])
+    except BackendError as error:
+        return [(at, error) for at, _ in fit]
+    return [(at, rows) for (at, _), rows in zip(fit, brought, strict=True)]
 
 
 def model_drafter(

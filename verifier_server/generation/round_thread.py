@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.together import expand_together
+from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.draft import Draft
 from verifier_server.engine.arrived_drafts import Answer, Request

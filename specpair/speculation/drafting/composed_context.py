@@ -67,6 +67,10 @@ class ContextRead(NamedTuple):
     window: int
     of: int
 
+    @property
+    def read(self) -> int:
+        return self.sink + self.pieces + self.window
+
 
 class Change(NamedTuple):
     """What a context gets and loses, in this order: pieces are lost, the window begins later, a piece is new."""

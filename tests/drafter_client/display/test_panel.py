@@ -12,6 +12,7 @@ from drafter_client.display.panel_rows import bars, columns, couples, hints, lin
 from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.corpus.draft_corpus import CorpusState
 from specpair.speculation.acceptance.token_sources import TokenSource
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.policy.schedule import Schedule
 from tests.paths import ROOT
 
@@ -24,6 +25,7 @@ def everything(mode: str = "remote") -> Stats:
         token_times=[] if mode in ("remote", "fused", "auto") else [0.02] * 100,
         looked_up=90,
         looked_up_accepted=70,
+        draft_context=None if mode in ("solo", "target") else ContextRead(64, 512, 960, 131_072),
         corpus=CorpusState(120, 34000, {"binary": 7}, 12, indexing=True),
         prediction_tokens=80,
         prediction_accepted=60,

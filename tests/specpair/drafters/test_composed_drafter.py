@@ -21,7 +21,8 @@ from specpair.speculation.drafting.composed_context import (
     Span,
     named_piece,
 )
-from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.drafting.tree import Proposal
+from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
 from specpair.speculation.text_options import TextSpec
 
 SIZES = ContextSizes(sink=4, window=12, most_window=24, before=4, after=8, pieces=2, match=3, sure=2)
@@ -142,8 +143,8 @@ def test_predictions_are_those_of_the_parts(branches: int, length: int, steps: l
             assert engine.held[drafter_slot(engine, fed)] == fed
             for at in range(0, len(fed), 16):
                 rows = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0]
-            expected = ModelDrafter(oracle, DRAWN, 258)._predict(rows[-1], len(text) + len(tail), 2)
-            assert proposal == expected
+            chosen = choose_several(rows[-1], DRAWN, len(text) + len(tail), 3)
+            assert proposal == Proposal.of(chosen, probabilities(rows[-1], chosen, DRAWN))
         text = [*text, *text[place % length : place % length + count]]
 
 

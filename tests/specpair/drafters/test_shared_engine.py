@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import EngineView, SharedEngine
-from specpair.drafters.together import expand_together
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, CacheFull, EngineFailure
 from specpair.speculation.sampling.sampling import Sampling
