@@ -28,8 +28,8 @@ _METRICS = (  # the keys of `Stats.metrics`, in their order
     "acceptance_rate mean_acceptance_length looked_up looked_up_accepted draft_context corpus prediction_tokens "
     "prediction_accepted prediction_rejected from_grammar target_decoded_tokens token_sources mispredicted "
     "next_draft_ready schedules tokens_per_second ttft_ms total_ms outages outage_ms itl_ms token_ms times_ms "
-    "bytes_sent bytes_received finish_reason ended_by sampling baseline speed_up turns why resumed verifiers draft_failure "
-    "decisions logprobs"
+    "bytes_sent bytes_received finish_reason ended_by sampling baseline speed_up turns why resumed verifiers "
+    "draft_failure decisions logprobs"
 )
 
 
