@@ -14,15 +14,18 @@ from backends.scripted import END, Script
 from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
+from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.token_sources import SELF_CONTINUED
+from specpair.speculation.drafting.composed_context import ContextSizes
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
 from tests.specpair.speculation.policy.virtual_pair import Toy
 from verifier_server.engine.arrived_drafts import Request
 
+PARTS = ContextSizes(sink=1, window=2, most_window=4, before=1, after=2, pieces=2, match=1, sure=1)
 MOST_EVENTS = 40_000  # the busiest world needs a fifth of it
 
 
@@ -38,7 +41,8 @@ class RandomWorld(EventLoop):
         super().__init__()
         self.rng = rng = random.Random(seed)
         self.temperature = rng.choice([0.0, 0.8])
-        self.script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
+        few = 24 if seed % 2 else None  # different tokens: most come again, so that pieces are read
+        self.script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]), support=few)
         self.slots, self.context, self.batch = rng.randint(1, 4), rng.choice([40, 1024]), rng.choice([64, 512])
         self._step, self._wider = rng.choice([0.002, 0.02, 0.1]), rng.choice([0.0, 0.01, 0.3])
         self._max_drafts = rng.choice([2, 16, 64])
@@ -170,7 +174,7 @@ class Text:
             self._link,
             self.prompt,
             self._sampling,
-            ModelDrafter(self._draft_model, self._sampling),
+            self._drafter(),
             self._draft_time,
             seed=self._seed,
             name=f"{self._seed}, life {len(self.lives)}",
@@ -180,6 +184,14 @@ class Text:
             life.session.resume(known[len(self.prompt) :])
         self.lives.append(life)
         life.start()
+
+    def _drafter(self) -> ModelDrafter:
+        """A drafter of a whole text, or in every second text of its parts, where a token that comes again is enough for
+        another piece."""
+        model, sampling = self._draft_model, self._sampling
+        if self._seed % 2 and can_compose(model, PARTS):
+            return ComposedDrafter(model, sampling, prompt_len=len(self.prompt), sizes=PARTS)
+        return ModelDrafter(model, sampling)
 
     def check(self, *, killed: bool) -> None:
         expected, before = self.expected, self.prompt
