@@ -72,7 +72,7 @@ class ComposedDrafter(ModelDrafter):
         self._window = 0  # where the window begins
         self._unread = min(prompt_len, sizes.sink + sizes.window)
         if held is not None:
-            self._composed = ComposedContext(prompt_len, sizes, held.pieces, held.window)
+            self._composed = ComposedContext(prompt_len, sizes, held.text, held.pieces, held.window)
             self._text, self._length = held.text, len(held.text)
             self._lay_out(self._composed)
             for slot in self._slots:

@@ -87,16 +87,22 @@ class ComposedContext:
     """
 
     def __init__(
-        self, answer: int, sizes: ContextSizes = SIZES, pieces: Sequence[Span] = (), window: int | None = None
+        self,
+        answer: int,
+        sizes: ContextSizes = SIZES,
+        text: Sequence[int] = (),
+        pieces: Sequence[Span] = (),
+        window: int | None = None,
     ) -> None:
         """`answer`: where the answer begins, the length of the prompt.
-        `pieces`, `window`: what the model has of this text; None: nothing.
+        `text`, `pieces`, `window`: what the model has, of the text as far as it goes; None: nothing.
         """
         self.sizes, self.pieces, self.window = sizes, list(pieces), window or 0  # where the window begins
         self._answer, self._begun = answer, window is not None
         self._ids, self._length = np.zeros(0, dtype=np.int32), 0
         self._used = dict.fromkeys(pieces, 0)  # the length of the text when a match last pointed into a piece
         self._misses = 0  # matches in sequence that pointed outside
+        self._take(text)
 
     @property
     def head(self) -> list[Span]:
