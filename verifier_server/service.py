@@ -25,7 +25,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
-from verifier_server.earlier_prompts import EarlierPrompts
+from verifier_server.earlier_prompts import MOST, EarlierPrompts
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.interface import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.pass_time import WIDER
@@ -74,7 +74,7 @@ class Service:
             check_new=self.draining.check_new_text,
             on_change=self.draining.changed,
         )
-        self.earlier = EarlierPrompts(self.sessions)
+        self.earlier = EarlierPrompts(self.sessions, 0 if settings.keep_tokens == 0 else MOST)
         self.loader = ModelLoader(
             settings,
             clock,

@@ -52,6 +52,12 @@ def test_a_prompt_that_begins_like_an_ended_text(server: LiveServer, answer: int
     assert server.http.delete("/sessions/again").status_code == 200
 
 
+def test_nothing_is_kept_where_no_tokens_are(serve: Serve) -> None:
+    server = serve(keep_tokens=0)
+    body = {"prompt_ids": MORE} | named("ended", text_of(server, "ended")) | END
+    assert server.http.post("/generate", json=body).json()["error"]["code"] == "unknown_prefix"
+
+
 def test_a_prompt_that_begins_like_the_text_of_a_session(server: LiveServer) -> None:
     """Its own, too, as that of a request that is repeated, or resumed."""
     opened = server.post("/prefill", {"session_id": "there", "prompt_ids": PROMPT} | END)
