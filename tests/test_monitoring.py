@@ -16,8 +16,8 @@ import yaml
 from backends.scripted import ScriptedBackend
 from drafter_client.serve.metrics import DrafterMetrics, PairVerifierGauges
 from gateway.balancing import POLICIES
+from gateway.router.app import NodeCollector, dispatch_times
 from gateway.router.forwarding import Forwarding, SessionNodes
-from gateway.router.metrics import NodeCollector, dispatch_times
 from gateway.router.nodes import Fleet
 from gateway.router.watch import Watch
 from specpair.http_service.certificate import Certificate

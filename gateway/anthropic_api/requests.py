@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Tag, create_model, field_validator, model_validator
 
 from gateway.openai_api.messages.conversation import Arguments, flat_tool, joined
-from gateway.openai_api.messages.hosted import hosted_text
-from gateway.openai_api.messages.objects import Object, by_type, check_type
+from gateway.openai_api.messages.objects import Object, by_type, check_type, hosted_text
 from gateway.openai_api.messages.options import Drafting, Limit, ModelName, Stops, Streams, text_fields
 from gateway.openai_api.messages.thinking import ThinkingFields
 

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway.anthropic_api.replies import error_form_of
 from gateway.balancing import policy_of
@@ -14,8 +16,7 @@ from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
 from gateway.router.forwarding import Forwarding, SessionNodes
 from gateway.router.messages import NodeSpec
-from gateway.router.metrics import NodeCollector, dispatch_times
-from gateway.router.nodes import Fleet
+from gateway.router.nodes import Fleet, Node
 from gateway.router.passing import Passing, RouterEntrance
 from gateway.router.settings import RouterSettings, from_flags, keys_file
 from gateway.router.settings import flags_parser as parser
@@ -28,13 +29,14 @@ from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints, Supervisor
-from specpair.http_service.observability.metrics import RequestMetrics
+from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.sharing import commands
 from specpair.http_service.sharing.share import share_of
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
+from specpair.numbers import quantile
 
 _log = logging.getLogger("gateway.router")
 
@@ -124,3 +126,56 @@ def main() -> int:
         return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port, certificate, share)
 
     return listening.run("specpair router", make)
+
+
+_LABELS = ("model_name", "node")
+_OF_A_NODE: tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[Node], float]], ...] = (
+    (GaugeMetricFamily, "ready", "Whether the node takes new texts.", lambda node: node.status == "ready"),
+    (GaugeMetricFamily, "texts", "Texts under way at the node.", lambda node: node.texts),
+    (GaugeMetricFamily, "waiting", "Requests that wait there for a pass.", lambda node: node.waiting),
+    (CounterMetricFamily, "requests", "Requests that were sent to the node.", lambda node: node.requests),
+    (CounterMetricFamily, "failures", "Requests that it was lost in.", lambda node: node.failures),
+    (CounterMetricFamily, "generation_tokens", "Tokens generated there.", lambda node: node.pace.tokens),
+)
+
+
+def dispatch_times(metrics: RequestMetrics) -> Callable[[Node, float], None]:
+    """Times from the request until the replying node is asked. Failed attempts at other nodes count."""
+    times = metrics.seconds(
+        "router_dispatch_seconds", "Time from a whole request to the asking of the node that replies."
+    )
+    return lambda node, seconds: times.labels(label(node.model)).observe(seconds)
+
+
+class NodeCollector(Collector):
+    """The metrics of the nodes. They have the labels `model_name` and `node`."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self._forwarding = forwarding
+
+    def describe(self) -> list[Metric]:
+        """Nothing: else the registry would collect at the start."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        nodes = [((label(node.model), node.name), node) for node in self._forwarding.fleet.nodes]
+        for family, name, words, value in _OF_A_NODE:
+            metric = family(f"{PREFIX}_router_node_{name}", words, labels=_LABELS)
+            for named, node in nodes:
+                metric.add_metric(named, value(node))
+            yield metric
+        latency = GaugeMetricFamily(
+            f"{PREFIX}_router_node_latency_seconds",
+            "Quantiles of the time to the begin of a reply, of the last requests.",
+            labels=(*_LABELS, "quantile"),
+        )
+        for named, node in nodes:
+            for share in (0.5, 0.95) if node.latencies else ():
+                latency.add_metric((*named, f"{share:g}"), quantile(node.latencies, share))
+        yield latency
+        yield CounterMetricFamily(
+            f"{PREFIX}_router_repeated", "Requests that were sent to a further node.", self._forwarding.repeated
+        )
+        yield GaugeMetricFamily(
+            f"{PREFIX}_router_sessions", "Sessions whose node is remembered.", len(self._forwarding.sessions)
+        )

@@ -203,3 +203,32 @@ def _path(error: ErrorDetails) -> tuple[int | str, ...]:
     """Where an error is, without pydantic's names of the types that the value may have."""
     path = tuple(part for part in error["loc"] if isinstance(part, int) or not _TYPE.search(part))
     return (*path, error["ctx"]["field"]) if error["type"] == REFUSED else path
+
+
+_PARTS_OF_TEXT = ("text", "input_text", "output_text", "logs")
+_NO_TEXT = ("image", "base64", "screenshot", "file", "url", "pdf", "audio")  # in names of types
+
+
+def hosted_text(answer: Any) -> str:
+    """What a tool that a provider ran has answered, as text: JSON, unless it is text or parts of it.
+
+    Raises ValueError for images and files.
+    """
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, list) and all(
+        isinstance(each, dict) and each.get("type") in _PARTS_OF_TEXT for each in answer
+    ):
+        return "\n".join(str(each.get("text", each.get("logs", ""))) for each in answer)
+    return json.dumps(_readable(answer), ensure_ascii=False)
+
+
+def _readable(value: Any) -> Any:
+    """A value of JSON without what only its provider can read."""
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if any(word in str(value.get("type")) for word in _NO_TEXT):
+        raise ValueError(f"it holds {shown(str(value['type']))}: the model reads text alone, leave it out")
+    return {name: _readable(each) for name, each in value.items() if not name.startswith("encrypted_")}

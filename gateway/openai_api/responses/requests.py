@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
 from gateway.openai_api.messages.conversation import Arguments, TextFormat, ToolChoice, flat_tool, text_part
-from gateway.openai_api.messages.hosted import hosted_text
-from gateway.openai_api.messages.objects import Object, by_type, check_type
+from gateway.openai_api.messages.objects import Object, by_type, check_type, hosted_text
 from gateway.openai_api.messages.options import (
     Drafting,
     FormatType,

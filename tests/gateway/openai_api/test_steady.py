@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.openai_api.messages.steady import without_lines
+from gateway.openai_api.prompts import without_lines
 from tests.gateway.openai_api.parrot import Parrot, end_of, parrot_alone
 
 Json = dict[str, Any]
