@@ -1,9 +1,10 @@
 """A client of the REST interface of a running SGLang server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -23,6 +24,9 @@ from verifier_server.engine.sglang.replies import (
 CLOSING = 1.0  # seconds that requests which were given up have to end when all is closed
 _CONNECT, _SHORT, _HEALTH = 5.0, 10.0, 60.0  # seconds that connecting, a reply about the server, or its health may take
 _IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
+
+
+T = TypeVar("T")
 
 
 class Unreachable(Exception):
@@ -52,19 +56,24 @@ class PassPrompt(NamedTuple):
 class SglangApi:
     """The client. All but its creation runs in one event loop. Its methods raise Unreachable.
 
-    A connection that is given up while it is made would stay open, until its memory is freed (anyio 4). So what is
-    given up is closed once the server has begun to reply.
+    Each exchange has a client of httpx for itself, and with it a connection. A pool that several share closes other
+    connections with a reply, and one that is cancelled meanwhile would leave them open. What is given up is closed once
+    the server has begun to reply: before, a connection that is being made would stay open (anyio 4).
     """
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
-        self._http = httpx.AsyncClient(
+        self._new = partial(
+            httpx.AsyncClient,
             base_url=self.url,
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             trust_env=not is_loopback(httpx.URL(url).host),  # no proxy of the environment leads to this machine
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
+            limits=httpx.Limits(keepalive_expiry=_IDLE),
+            verify=httpx.create_ssl_context(),
         )
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._idle: list[httpx.AsyncClient] = []
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
@@ -119,12 +128,14 @@ class SglangApi:
             await self._exchange("POST", "/abort_request", {"rid": name}, _SHORT)
 
     async def close(self) -> None:
-        while self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
+        if self._opening:
+            _, late = await asyncio.wait(self._opening, timeout=CLOSING)
             for task in late:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-        await self._http.aclose()
+        while under_way := self._opening | self._closing:
+            await asyncio.wait(under_way)
+        while self._idle:
+            await self._idle.pop().aclose()
 
     @asynccontextmanager
     async def _opened(
@@ -134,21 +145,22 @@ class SglangApi:
 
         `seconds`: that each part of it may take; None: any time.
         """
+        client = self._idle.pop() if self._idle else self._new()
         timeout = httpx.Timeout(seconds, connect=_CONNECT)
-        request = self._http.build_request(method, path, json=body, timeout=timeout)
-        opening = self._start(self._http.send(request, stream=True))
+        request = client.build_request(method, path, json=body, timeout=timeout)
+        opening = _started(client.send(request, stream=True), self._opening)
+        whole = False
         try:
-            try:
-                response = await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                opening.add_done_callback(self._give_up)
-                raise
-            try:
-                yield response
-            finally:  # in a task of its own: to close one connection may close others, and must not be interrupted
-                await asyncio.shield(self._start(response.aclose()))
+            response = await asyncio.shield(opening)
+            yield response
+            whole = response.is_closed
         except httpx.RequestError as error:
             raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+        finally:
+            if whole:
+                self._idle.append(client)
+            else:
+                _started(_given_up(client, opening), self._closing)
 
     async def _exchange(
         self, method: str, path: str, body: Any = None, seconds: float | None = None
@@ -156,16 +168,6 @@ class SglangApi:
         """The status and the content of a response. Raises Unreachable."""
         async with self._opened(method, path, body, seconds) as response:
             return response.status_code, await response.aread()
-
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
-
-    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
-        if not opening.cancelled() and opening.exception() is None:
-            self._start(opening.result().aclose())
 
     def _asking(self, prompt: PassPrompt, most: int, **sampling: Any) -> dict[str, Any]:
         """The body of a request at temperature 0 for `most` tokens."""
@@ -194,6 +196,19 @@ class SglangApi:
         if not isinstance(told, dict):
             raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")
         return told
+
+
+def _started(work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
+    """A task, which is in a set until it is over."""
+    task = asyncio.create_task(work)
+    among.add(task)
+    task.add_done_callback(among.discard)
+    return task
+
+
+async def _given_up(client: httpx.AsyncClient, opening: asyncio.Task[httpx.Response]) -> None:
+    await asyncio.gather(opening, return_exceptions=True)
+    await client.aclose()
 
 
 def _logprobs(start: int) -> dict[str, Any]:
