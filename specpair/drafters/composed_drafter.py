@@ -105,9 +105,10 @@ class ComposedDrafter(ModelDrafter):
         """As `base.read_prompt`: sink and window first, so that the first draft waits for nothing else."""
         read = self.expand(text, [[]], 0).read
         if self._composed is not None and not (stopped() or answered()):
-            change = self._composed.name_piece()
-            if change is not None:
+            for change in self._composed.first_pieces():
                 read += self._run(self._change(self._composed, change))
+                if stopped() or answered():
+                    break
             if self._whole:
                 read += self._read_all(text, lambda: stopped() or answered())
         return read

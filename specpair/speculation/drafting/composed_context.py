@@ -8,7 +8,7 @@ finds a draft: it stands around the place where the last tokens occurred before.
 Positions count tokens of the text, from its first one on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,13 +134,19 @@ class ComposedContext:
         lost = tuple(piece for piece in old if piece not in self.pieces)
         return Change(lost, self.window, new[-1] if new else None) if new or lost or self.window != begin else None
 
-    def name_piece(self) -> Change | None:
-        """Add the piece that the prompt's end names, if one stands out and there is room."""
-        piece = named_piece(self._ids[: self._length], self.sizes, self.window)
-        if piece is None or self.pieces:
-            return None
-        self._add(piece, self._length)
-        return Change((), self.window, piece)
+    def first_pieces(self) -> Iterator[Change]:
+        """Choose pieces before the answer begins, where there are none: the one that the prompt's end names, if one
+        stands out, and the one right before the window. Each counts as read when the next one is asked for."""
+        if self.pieces:
+            return
+        named = named_piece(self._ids[: self._length], self.sizes, self.window)
+        if named is not None:
+            self._add(named, _NEVER)
+            yield Change((), self.window, named)
+        longer = Span(max(self.sizes.sink, self.window - self.sizes.piece), self.window)
+        if len(longer) and (named is None or not longer.overlaps(named)):
+            self._add(longer, _NEVER)
+            yield Change((), self.window, longer)
 
     def refuse(self, piece: Span) -> None:
         """Do without a piece, which could not be read."""
@@ -168,9 +174,10 @@ class ComposedContext:
         # What overlaps is used up. The new piece keeps the overlap: what is copied goes on from there.
         lost = [piece for piece in self.pieces if piece.overlaps(new)]
         if len(self.pieces) - len(lost) >= self.sizes.pieces:
-            if self._misses < self.sizes.sure:
+            oldest = min((each for each in self.pieces if each not in lost), key=lambda each: self._used[each])
+            if self._misses < self.sizes.sure and self._used[oldest] != _NEVER:
                 return
-            lost.append(min((each for each in self.pieces if each not in lost), key=lambda each: self._used[each]))
+            lost.append(oldest)
         for piece in lost:
             self._drop(piece)
         self._add(new, length)
@@ -187,6 +194,7 @@ class ComposedContext:
         del self._used[piece]
 
 
+_NEVER = -1  # in place of the length of the text when a match pointed into a piece
 _LONGEST = 64  # tokens of a match that are compared
 _REQUEST = 128  # last tokens of a prompt in which names are looked for
 _BLOCK = 32  # tokens: places are counted by blocks of so many

@@ -161,6 +161,19 @@ def test_a_long_prompt_is_drafted_for_after_its_parts() -> None:
     assert drafter.expand([*text, 9], [[]], 0).read == 1
 
 
+def test_the_first_pieces_are_given_up_for_the_first_copy() -> None:
+    text, engine = prompt_of(400), backend()
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=400, sizes=SIZES)
+    assert read_prompt(drafter, text, drafter.begun, never, never) == 16 + 12 == engine.fed
+    assert drafter.context_read == ContextRead(4, 12, 12, 400), "the window begins earlier"
+    for place in (50, 120):
+        text = [*text, *text[place : place + 3]]
+        drafter.expand(text, [[]], 0)
+    assert (
+        drafter.held is not None and [50 + 3 in each or 120 + 3 in each for each in drafter.held.pieces] == [True] * 2
+    )
+
+
 def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
     text, engine, times = prompt_of(100), backend(), iter([0, 10, 20, 30, 40, 49, 60, 69])
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=100, sizes=SIZES, whole=True, clock=lambda: next(times))
@@ -188,7 +201,7 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
     read_prompt(drafter, text, drafter.begun, never, lambda: reason == "answered" and engine.fed > 60)
     assert drafter.context_read.window == 12
     assert drafter.expand([*text, 9], [[]], 0).read == 1
-    assert sorted(map(len, engine.held)) == [0, 0, 0, 17]
+    assert sorted(map(len, engine.held)) == [0, 0, 0, drafter.context_read.read]
 
 
 def test_a_piece_without_room_is_done_without() -> None:
