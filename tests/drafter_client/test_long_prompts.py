@@ -23,17 +23,18 @@ def target(batch: int = 512, seconds: float = 0.0) -> ScriptedBackend:
 @pytest.mark.parametrize("branches", [2, 6])
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_the_text_is_the_target_s_own(temperature: float, branches: int, lockstep: bool) -> None:
-    options = Options(max_tokens=80, temperature=temperature, seed=5, mode=Mode.REMOTE, lockstep=lockstep, draft_n=4)
+    options = Options(max_tokens=40, temperature=temperature, seed=5, mode=Mode.REMOTE, lockstep=lockstep, draft_n=4)
     prompt = [97 + at * at % 23 for at in range(LONG)]
-    with serving(target(seconds=0.002)) as verifier, Pair(verifier.url, DRAFT, branches=branches) as pair:
+    with serving(target(seconds=0.02)) as verifier, Pair(verifier.url, DRAFT, branches=branches) as pair:
         for new in (0, 40, 700):
             prompt = [*prompt, *(65 + at % 20 for at in range(new))]
             done = pair.generate(prompt, options).read()
-            assert done.token_ids == plain(target(16_384), prompt, 80, options.sampling)
+            assert done.token_ids == plain(target(16_384), prompt, 40, options.sampling)
             context = done.stats.draft_context
-            assert context is not None and context.sink == SIZES.sink and context.read <= SIZES.most
-            assert context.of > LONG and done.stats.metrics()["draft_context"] == context._asdict()
-            assert done.stats.accepted > 20
+            assert context is not None and context.read <= SIZES.most
+            assert done.stats.metrics()["draft_context"] == context._asdict()
+            if lockstep:  # else the target may have written the text before the draft model has read
+                assert context.sink == SIZES.sink and context.of > LONG and done.stats.accepted > 10
             prompt = [*prompt, *done.token_ids]
 
 
