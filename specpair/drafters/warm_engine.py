@@ -96,6 +96,8 @@ class WarmEngine:
 
     def _composes(self, length: int, unread: int) -> bool:
         """Whether only parts of a prompt are read, at first at least."""
+        if length <= SIZES.sink + SIZES.window:  # the parts are the whole
+            return False
         too_long = length > self._engine.context_length - SIZES.window
         return (too_long or unread * self._read_time > PATIENCE) and can_compose(self._engine)
 

@@ -137,14 +137,14 @@ class ComposedContext:
     def first_pieces(self) -> Iterator[Change]:
         """Choose pieces before the answer begins, where there are none: the one that the prompt's end names, if one
         stands out, and the one right before the window. Each counts as read when the next one is asked for."""
-        if self.pieces:
+        if self.pieces or self.window <= self.sizes.sink:
             return
         named = named_piece(self._ids[: self._length], self.sizes, self.window)
         if named is not None:
             self._add(named, _NEVER)
             yield Change((), self.window, named)
         longer = Span(max(self.sizes.sink, self.window - self.sizes.piece), self.window)
-        if len(longer) and (named is None or not longer.overlaps(named)):
+        if named is None or not longer.overlaps(named):
             self._add(longer, _NEVER)
             yield Change((), self.window, longer)
 

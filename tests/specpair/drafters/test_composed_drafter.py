@@ -1,7 +1,6 @@
 """A draft model that reads parts of a text predicts as one that was fed exactly these parts, at the true positions."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -17,15 +16,12 @@ from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import (
     ComposedContext,
     ContextRead,
-    ContextSizes,
-    Span,
-    named_piece,
 )
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
 from specpair.speculation.text_options import TextSpec
+from tests.specpair.speculation.drafting.composed_parts import SIZES, parts, prompt_of
 
-SIZES = ContextSizes(sink=4, window=12, most_window=24, before=4, after=8, pieces=2, match=3, sure=2)
 DRAWN = Sampling(seed=7, temperature=1.0)
 
 
@@ -42,85 +38,6 @@ def backend(slots: int = 4, context_length: int = 128) -> WholeContext:
 
 def never() -> bool:
     return False
-
-
-def parts(context: ComposedContext, text: Sequence[int]) -> list[int]:
-    return [token for part in (*context.head, Span(context.window, len(text))) for token in text[part.start : part.end]]
-
-
-def copying(length: int, *places: int, each: int = 10) -> list[int]:
-    """A prompt of different tokens; then a text that copies from these places of it."""
-    return [token for place in places for token in (prompt_of(length))[place : place + each]]
-
-
-def prompt_of(length: int) -> list[int]:
-    return [1 + at * 7 % 241 if at % 3 else 1 + at * at % 239 for at in range(length)]
-
-
-@given(
-    st.integers(40, 400),
-    st.lists(st.tuples(st.integers(0, 390), st.integers(1, 12)), max_size=8),
-    st.lists(st.integers(1, 200), max_size=20),
-)
-def test_the_context_stays_within_its_sizes(length: int, copies: list[tuple[int, int]], others: list[int]) -> None:
-    text, context = prompt_of(length), ComposedContext(length, SIZES)
-    before = list[Span]()
-    context.follow(text)
-    for place, count in [*copies, *((0, 0) for _ in others)]:
-        text = [*text, *text[place % length : place % length + count], *others[:1]]
-        others = others[1:]
-        change = context.follow(text)
-        head, window = context.head, context.window
-        assert len(parts(context, text)) <= SIZES.most and len(text) - window <= SIZES.most_window
-        assert all(not left.overlaps(right) for left, right in pairwise(sorted([*head, Span(window, len(text))])))
-        assert all(len(piece) <= SIZES.piece for piece in context.pieces) and len(context.pieces) <= SIZES.pieces
-        if change is not None:
-            kept = [piece for piece in before if piece not in change.lost]
-            assert context.pieces == [*kept, *([] if change.new is None else [change.new])]
-            assert change.window == window
-        else:
-            assert context.pieces == before
-        before = list(context.pieces)
-        assert context.read == (len(head[0]), sum(map(len, context.pieces)), len(text) - window, len(text))
-
-
-def test_a_copy_brings_the_piece_around_it() -> None:
-    text, context = prompt_of(200), ComposedContext(200, SIZES)
-    context.follow(text)
-    assert context.follow([*text, *text[100:102]]) is None
-    change = context.follow([*text, *text[100:103]])
-    assert change == ((), 188, Span(99, 111))
-    assert context.follow([*text, *text[100:108]]) is None, "it is in the context"
-    on = context.follow([*text, *text[100:112]])
-    assert on is not None and on.lost == (Span(99, 111),) and on.new == Span(107, 119), "what is copied goes on"
-
-
-def test_a_match_inside_the_context_brings_nothing() -> None:
-    text, context = prompt_of(200), ComposedContext(200, SIZES)
-    context.follow(text)
-    assert context.follow([*text, *text[190:198]]) is None
-    assert context.follow([*text, *text[190:198], *range(220, 224)]) is None, "prose"
-
-
-def test_a_third_place_has_to_be_sure() -> None:
-    text, context = prompt_of(300), ComposedContext(300, SIZES)
-    context.follow(text)
-    for place in (50, 120):
-        text = [*text, *text[place : place + 3]]
-        assert context.follow(text) is not None
-    text = [*text, *text[200:203]]
-    assert context.follow(text) is None
-    change = context.follow([*text, text[203]])
-    assert change is not None and len(change.lost) == 1 and change.new is not None and 203 in change.new
-
-
-def test_the_request_names_a_piece() -> None:
-    sizes = ContextSizes(sink=16, window=64, before=32, after=96)
-    text = [(at * at * 31 + at * 17) % 50_000 for at in range(3000)]
-    asked = [*text, *range(60_000, 60_080), *text[1000:1006], 60_001, *text[1040:1046], 60_003]
-    piece = named_piece(asked, sizes, len(asked) - 64)
-    assert piece is not None and 1000 in piece and 1045 in piece and len(piece) <= sizes.piece
-    assert named_piece([*text, *range(60_000, 60_140)], sizes, 3000) is None
 
 
 @pytest.mark.parametrize("branches", [1, 3])
