@@ -114,7 +114,7 @@ class LlamaBackend(Backend):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
                 self.keeps_any_path = False  # it adds up in the order of the cells
-                self.can_splice = options.kv_type not in COARSE_KV and self.can_copy
+                self.can_splice = options.kv_type not in COARSE_KV
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self.can_splice = self.can_splice and bool(lib.llama_memory_can_shift(self._memory))

@@ -146,7 +146,7 @@ class Prompts:
     application."""
 
     def __init__(self, source: TextSource, *, keep_lines: bool = False) -> None:
-        """`keep_lines`: whether lines that `steady` knows stay in conversations."""
+        """`keep_lines`: whether the lines in `LINES` stay in conversations."""
         self._source, self._keep_lines = source, keep_lines
         self._renderer = Renderer()
         # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
