@@ -20,7 +20,7 @@ class Expansion(NamedTuple):
     read: int
 
 
-READ_CHUNK = 512  # tokens of a prompt that are read before it is checked whether they are still wanted
+READ_CHUNK = 128  # tokens of a prompt that are read before it is checked whether they are still wanted
 
 
 class Drafter(Protocol):
@@ -59,6 +59,16 @@ def read_in_chunks(drafter: Drafter, text: Sequence[int], held: int, stopped: Ca
         if not stopped():
             read += drafter.expand(text[:end], [[]], 0).read
     return read
+
+
+def read_between_steps(drafter: Drafter, stopped: Callable[[], bool]) -> None:
+    """Have a drafter read what it lacks of the text, while it has nothing to predict.
+
+    `stopped`: whether to read no further, since it has.
+    """
+    reads = getattr(drafter, "read_between_steps", None)
+    if reads is not None:
+        reads(stopped)
 
 
 class DrafterError(Exception):

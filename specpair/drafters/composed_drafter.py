@@ -4,26 +4,20 @@ A slot holds the parts one behind the other: the head, which is the sink and the
 counts positions of the text. The head stands where the tokens right before the window stood, and `_base` is where it
 begins. So the noise knows the true positions.
 
-A piece is read in another slot, behind a copy of the sink, and then moved in front of the window. Nothing else is read
-again.
+A piece is read in a spare slot, behind a copy of the sink, and then moved in front of the window. Nothing else is read
+again. Where there is time between draft steps, it is read then, so that no draft step waits for it.
 """
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from specpair.drafters.base import READ_CHUNK
 from specpair.drafters.draft_model import DraftSlot, ModelDrafter, Steps
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import CacheFull
-from specpair.speculation.drafting.composed_context import (
-    SIZES,
-    Change,
-    ComposedContext,
-    ContextRead,
-    ContextSizes,
-    Span,
-)
+from specpair.speculation.drafting.composed_context import SIZES, ComposedContext, ContextRead, ContextSizes, Span
 from specpair.speculation.sampling.sampling import Sampling
 
 _SLOWER = 1.25  # a draft step over the whole prompt may take so many times one over its parts
@@ -70,11 +64,16 @@ class ComposedDrafter(ModelDrafter):
         self._composed: ComposedContext | None = ComposedContext(prompt_len, sizes)  # None: all of the text is read
         self._laid: list[Span] = []  # the head's parts
         self._window = 0  # where the window begins
+        self._spare = self._slots.pop(0 if held is not None and held.slot == len(self._slots) - 1 else -1)
+        self.width -= 1
+        self._reading: Span | None = None  # a piece of which the spare slot holds the beginning, behind the sink
+        self._lacks_since: int | None = None  # the length of the text when a piece was first lacking; None: none is
+        self._waits = True  # whether draft steps wait for pieces, as there is no time between them
         self._unread = min(prompt_len, sizes.sink + sizes.window)
         if held is not None:
             self._composed = ComposedContext(prompt_len, sizes, held.text, held.pieces, held.window)
             self._text, self._length = held.text, len(held.text)
-            self._lay_out(self._composed)
+            self._lay_out(self._composed.head, held.window)
             for slot in self._slots:
                 slot.stem = self._length if slot.number == held.slot else self._base
             self._unread = min(self._unread, prompt_len - self._length)
@@ -97,20 +96,40 @@ class ComposedDrafter(ModelDrafter):
 
     @property
     def context_read(self) -> ContextRead:
-        return super().context_read if self._composed is None else self._composed.read
+        if self._composed is None or not self._laid:
+            return super().context_read
+        sink, *pieces = map(len, self._laid)
+        return ContextRead(sink, sum(pieces), self._length - self._window, self._length)
 
     def read_prompt(
         self, text: Sequence[int], held: int, stopped: Callable[[], bool], answered: Callable[[], bool]
     ) -> int:
         """As `base.read_prompt`: sink and window first, so that the first draft waits for nothing else."""
+
+        def over() -> bool:
+            return stopped() or answered()
+
         read = self.expand(text, [[]], 0).read
-        if self._composed is not None and not (stopped() or answered()):
-            for change in self._composed.first_pieces():
-                read += self._run(self._change(self._composed, change))
-                if stopped() or answered():
+        if self._composed is not None and not over():
+            for _ in self._composed.first_pieces():
+                read += self._read_lacking(over)
+                if over():
                     break
-            if self._whole:
-                read += self._read_all(text, lambda: stopped() or answered())
+            if self._whole and not over():
+                read += self._read_all(text, over)
+        return read
+
+    def read_between_steps(self, stopped: Callable[[], bool]) -> None:
+        """As `base.read_between_steps`."""
+        self._waits = False
+        self._read_lacking(stopped)
+
+    def _read_lacking(self, stopped: Callable[[], bool]) -> int:
+        """Read the pieces that are lacking, until `stopped`. Returns how many tokens were read."""
+        read = 0
+        while self._composed is not None and self._lacking(self._composed) is not None and not stopped():
+            with suppress(CacheFull):  # `_read_on` does without the piece then
+                read += self._run(self._read_on(self._composed, self._sizes.chunk))
         return read
 
     @property
@@ -124,73 +143,109 @@ class ComposedDrafter(ModelDrafter):
     def _make_room(self, ahead: int) -> Steps[int]:
         if self._composed is None:
             return (yield from super()._make_room(ahead))
-        change = self._composed.follow(self._text)
-        return 0 if change is None else (yield from self._change(self._composed, change))
-
-    def _change(self, composed: ComposedContext, change: Change) -> Steps[int]:
-        """Make a change of the context in the slots. Returns how many tokens were read for it."""
-        main, read = self._main, 0
-        if main.stem <= change.window or not self._laid:  # nothing is read that stays
-            self._lay_out(composed)
+        self._composed.follow(self._text)
+        if self._main.stem <= self._composed.window or not self._laid:  # nothing is read that stays
+            self._lay_out(self._composed.head, self._composed.window)
             self._forget()
             return 0
-        spare, *_ = others = [slot for slot in self._slots if slot is not main]
-        for slot in others:  # they share cells with the main one, which is going to be moved
-            self._empty(slot)
-        if change.new is not None:
+        self._arrange(self._composed, None)
+        if self._lacking(self._composed) is None:
+            self._lacks_since = None
+            return 0
+        if self._lacks_since is None:
+            self._lacks_since = self._length
+        if self._waits:
+            return (yield from self._read_on(self._composed, self._sizes.piece))
+        late = self._length - self._lacks_since >= self._sizes.late
+        return (yield from self._read_on(self._composed, self._sizes.chunk)) if late else 0
+
+    def _lacking(self, composed: ComposedContext) -> Span | None:
+        """The piece to read next: one that was chosen and is not in the slots."""
+        return next((piece for piece in composed.pieces if piece not in self._laid), None)
+
+    def _read_on(self, composed: ComposedContext, most: int) -> Steps[int]:
+        """Read `most` tokens of the lacking piece in the spare slot. At its end, it goes to the others.
+
+        Returns how many tokens were read.
+        """
+        piece, sink, read = self._lacking(composed), self._sizes.sink, 0
+        assert piece is not None
+        if piece != self._reading:
+            self._empty(self._spare)
+            self.backend.copy(self._main.number, self._spare.number, sink)
+            self._reading = piece
+        at = piece.start + self.backend.length(self._spare.number) - sink
+        end = min(at + most, piece.end)
+        while at < end:
+            tokens = self._readable(self._text[at : min(at + self.backend.max_batch_tokens, end)])
             try:
-                read = yield from self._read_piece(change.new, len(composed.head[0]), main.number, spare.number)
+                yield from self._forward([Entry(self._spare.number, sink + at - piece.start, tokens, len(tokens))])
             except CacheFull:
-                composed.refuse(change.new)
-                self._lay_out(composed)
+                composed.refuse(piece)
+                self._lay_out(composed.head, self._window)
                 self._forget()
                 raise
-        for piece in change.lost:
-            at = sum(map(len, self._laid[: self._laid.index(piece)]))
-            self.backend.splice(main.number, at, at + len(piece))
-            self._laid.remove(piece)
-        begin, sink = sum(map(len, self._laid)), len(composed.head[0])
-        end = begin + change.window - self._window
-        begin += sink - len(self._laid[0])  # a text that was short has no sink yet: it is the window's first tokens
-        if begin < end:
-            self.backend.splice(main.number, begin, end)
-        if change.new is not None:
-            self.backend.splice(main.number, begin, begin, spare.number, sink)
-        self._lay_out(composed)
-        for slot in others:
-            slot.stem = self._base
+            at, read = at + len(tokens), read + len(tokens)
+        if at == piece.end:
+            self._arrange(composed, piece)
         return read
 
-    def _read_piece(self, piece: Span, sink: int, main: int, spare: int) -> Steps[int]:
-        """Read a piece behind the sink, in a spare slot."""
-        step = self.backend.max_batch_tokens
-        self.backend.copy(main, spare, sink)
-        for at in range(piece.start, piece.end, step):
-            tokens = self._readable(self._text[at : min(at + step, piece.end)])
-            yield from self._forward([Entry(spare, sink + at - piece.start, tokens, len(tokens))])
-        return len(piece)
+    def _arrange(self, composed: ComposedContext, new: Span | None) -> None:
+        """Move what the slots hold to where the context has it. `new`: a piece that the spare slot holds.
 
-    def _lay_out(self, composed: ComposedContext) -> None:
-        """Take over the parts of the context: which tokens the slots hold, and where."""
-        self._laid, self._window = composed.head, composed.window
+        Pieces that are no longer wanted stay until one comes in their place.
+        """
+        if new is None and composed.window == self._window:
+            return
+        main = self._main
+        for slot in self._slots:  # they share cells with the main one, which is going to be moved
+            if slot is not main:
+                self._empty(slot)
+        pieces = list(self._laid[1:])
+        for piece in [] if new is None else [piece for piece in pieces if piece not in composed.pieces]:
+            at = len(self._laid[0]) + sum(map(len, pieces[: pieces.index(piece)]))
+            self.backend.splice(main.number, at, at + len(piece))
+            pieces.remove(piece)
+        sink, begin = composed.head[0], len(self._laid[0]) + sum(map(len, pieces))
+        end = begin + composed.window - self._window
+        begin += len(sink) - len(self._laid[0])  # a short text has no sink yet: it is the window's first tokens
+        if begin < end:
+            self.backend.splice(main.number, begin, end)
+        if new is not None:
+            self.backend.splice(main.number, begin, begin, self._spare.number, len(sink))
+            pieces.append(new)
+            self._reading, self._lacks_since = None, None
+        self._lay_out([sink, *pieces], composed.window)
+        for slot in self._slots:
+            if slot is not main:
+                slot.stem = self._base
+
+    def _lay_out(self, head: Sequence[Span], window: int) -> None:
+        """Take over which tokens the slots hold, and where."""
+        self._laid, self._window = list(head), window
         self._head = [token for part in self._laid for token in self._readable(self._text[part.start : part.end])]
         self._base = self._window - len(self._head)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._empty(self._spare)
 
     def _empty(self, slot: DraftSlot) -> None:
         if self.backend.length(slot.number):
             self.backend.release(slot.number)
         slot.stem, slot.tail = self._base, []
+        if slot is self._spare:
+            self._reading = None
 
     def _read_all(self, text: Sequence[int], stopped: Callable[[], bool]) -> int:
-        """Read all of the text in another slot. If there is time for it and it pays, go on with that one."""
+        """Read all of the text in the spare slot. If there is time for it and it pays, go on with that one."""
         main, last = self._main, len(text) - 1
         if len(text) + self._sizes.window > self.backend.context_length or main.stem < last:
             return 0
-        others = [slot for slot in self._slots if slot is not main]
-        whole = others[0]
-        for slot in others:
-            self._empty(slot)
-        read, step = 0, min(READ_CHUNK, self.backend.max_batch_tokens)
+        for slot in (*self._slots, self._spare):
+            if slot is not main:
+                self._empty(slot)
+        whole, read, step = self._spare, 0, min(READ_CHUNK, self.backend.max_batch_tokens)
         try:
             while read < last and not stopped():
                 tokens = self._readable(text[read : min(read + step, last)])
@@ -199,6 +254,7 @@ class ComposedDrafter(ModelDrafter):
             if read == last and self._pays(whole.number, main.number, last):
                 self._composed, self._head, self._base = None, (), 0
                 self._empty(main)
+                self._slots.append(whole)
                 for slot in self._slots:
                     slot.stem = last if slot is whole else 0
                 return read

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion, read_prompt
+from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion, read_between_steps, read_prompt
 from specpair.engines.errors import first_line
 from specpair.engines.vocabulary import Vocabulary
 from specpair.plugins import DRAFTERS, BadPlugin, Plugin, find
@@ -134,6 +134,14 @@ class FallbackDrafter:
             except Exception as error:
                 self._fail(error)
         return 0
+
+    def read_between_steps(self, stopped: Callable[[], bool]) -> None:
+        """As `base.read_between_steps`."""
+        if self._drafter is not None:
+            try:
+                read_between_steps(self._drafter, stopped)
+            except Exception as error:
+                self._fail(error)
 
     @property
     def context_read(self) -> ContextRead | None:

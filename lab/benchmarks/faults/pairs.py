@@ -6,7 +6,7 @@ event, and the number of events is bounded, which detects deadlocks and endless 
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from backends.scripted import END, Script
 from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
+from specpair.drafters.base import Expansion
 from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
@@ -25,8 +26,17 @@ from tests.drafter_client.support import plain
 from tests.specpair.speculation.policy.virtual_pair import Toy
 from verifier_server.engine.arrived_drafts import Request
 
-PARTS = ContextSizes(sink=1, window=2, most_window=4, before=1, after=2, pieces=2, match=1, sure=1)
+PARTS = ContextSizes(sink=1, window=2, most_window=4, before=1, after=2, pieces=2, match=1, sure=1, chunk=2, late=2)
 MOST_EVENTS = 40_000  # the busiest world needs a fifth of it
+
+
+class IdlingDrafter(ComposedDrafter):
+    """Has time for some passes between two draft steps, most of the times."""
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        passes = iter([False] * (len(text) % 4))
+        self.read_between_steps(lambda: next(passes, True))
+        return super().expand(text, tails, runners_up)
 
 
 class RandomWorld(EventLoop):
@@ -190,7 +200,7 @@ class Text:
         another piece."""
         model, sampling = self._draft_model, self._sampling
         if self._seed % 2 and can_compose(model, PARTS):
-            return ComposedDrafter(model, sampling, prompt_len=len(self.prompt), sizes=PARTS)
+            return IdlingDrafter(model, sampling, prompt_len=len(self.prompt), sizes=PARTS)
         return ModelDrafter(model, sampling)
 
     def check(self, *, killed: bool) -> None:

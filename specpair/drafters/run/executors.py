@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from specpair.drafters.base import Drafter, read_prompt
+from specpair.drafters.base import Drafter, read_between_steps, read_prompt
 from specpair.drafters.run.events import Answered, Completion, Drafted, DraftVerifier, Failed, VerifierConnection
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
@@ -208,7 +208,7 @@ class ThreadedExecutor(Executor):
 
     def _draft(self) -> None:
         before = 0  # tokens of the prompt that were read since the last step: the next step had to wait for them
-        while (order := self._steps.get()) is not None:
+        while (order := self._next_order()) is not None:
             step, known = order
             if step is None:
                 before = read_prompt(self._drafter, known, self._held, lambda: self._closed, self._opened.is_set)
@@ -224,6 +224,10 @@ class ThreadedExecutor(Executor):
                     self._step_continues.put(True)
                 else:
                     self._react_to_steps()
+
+    def _next_order(self) -> tuple[DraftStep | None, list[int]] | None:
+        read_between_steps(self._drafter, lambda: self._closed or not self._steps.empty())
+        return self._steps.get()
 
     def _react_while_drafting(self) -> None:
         while self._step_continues.get():

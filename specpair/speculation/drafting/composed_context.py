@@ -44,6 +44,8 @@ class ContextSizes:
     pieces: int = 2  # at a time
     match: int = 4  # tokens that have to occur at the place
     sure: int = 2  # matches in sequence that replace a piece by one that does not overlap it
+    chunk: int = 64  # of a piece, that are read at a time between draft steps
+    late: int = 16  # by which the text grows until draft steps read a piece for which there was no time between them
 
     @property
     def piece(self) -> int:
@@ -70,14 +72,6 @@ class ContextRead(NamedTuple):
     @property
     def read(self) -> int:
         return self.sink + self.pieces + self.window
-
-
-class Change(NamedTuple):
-    """What a context gets and loses, in this order: pieces are lost, the window begins later, a piece is new."""
-
-    lost: tuple[Span, ...]
-    window: int
-    new: Span | None
 
 
 class ComposedContext:
@@ -109,17 +103,12 @@ class ComposedContext:
         """The parts before the window."""
         return [Span(0, min(self.sizes.sink, self.window)), *self.pieces]
 
-    @property
-    def read(self) -> ContextRead:
-        sink, *pieces = map(len, self.head)
-        return ContextRead(sink, sum(pieces), self._length - self.window, self._length)
-
-    def follow(self, text: Sequence[int]) -> Change | None:
-        """Take in the grown text. Returns how the context changes, if it does.
+    def follow(self, text: Sequence[int]) -> None:
+        """Take in the grown text, and choose the context anew.
 
         At most one piece is new, however much the text has grown: the latest.
         """
-        old, begin, known = list(self.pieces), self.window, self._length
+        old, known = list(self.pieces), self._length
         self._take(text)
         if not self._begun or self._length - self.window > self.sizes.most_window:
             self.window, self._begun = max(0, self._length - self.sizes.window), True
@@ -128,25 +117,22 @@ class ComposedContext:
         first = max(known, self._answer + self.sizes.match - 1, self._length - self.sizes.window)
         for length in range(first + 1, self._length + 1):
             self._look_up(length)
-        new = [piece for piece in self.pieces if piece not in old]
-        for piece in new[:-1]:
+        for piece in [piece for piece in self.pieces if piece not in old][:-1]:
             self._drop(piece)
-        lost = tuple(piece for piece in old if piece not in self.pieces)
-        return Change(lost, self.window, new[-1] if new else None) if new or lost or self.window != begin else None
 
-    def first_pieces(self) -> Iterator[Change]:
+    def first_pieces(self) -> Iterator[None]:
         """Choose pieces before the answer begins, where there are none: the one that the prompt's end names, if one
-        stands out, and the one right before the window. Each counts as read when the next one is asked for."""
+        stands out, and the one right before the window. Each is in `pieces` when the next one is asked for."""
         if self.pieces or self.window <= self.sizes.sink:
             return
         named = named_piece(self._ids[: self._length], self.sizes, self.window)
         if named is not None:
             self._add(named, _NEVER)
-            yield Change((), self.window, named)
+            yield
         longer = Span(max(self.sizes.sink, self.window - self.sizes.piece), self.window)
         if named is None or not longer.overlaps(named):
             self._add(longer, _NEVER)
-            yield Change((), self.window, longer)
+            yield
 
     def refuse(self, piece: Span) -> None:
         """Do without a piece, which could not be read."""

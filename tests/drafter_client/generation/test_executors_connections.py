@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ from unittest.mock import patch
 import httpx
 import pytest
 
+from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
+from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -107,6 +109,24 @@ def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier)
     assert run.tokens == target_alone(GREEDY, 40)
     assert line.asked[0] == "/prefill" and not [path for path in line.asked if "/stream" in path]
     assert verifier.sessions == 0
+
+
+class Reader(ModelDrafter):
+    """Has always something to read between draft steps."""
+
+    stops = 0
+
+    def read_between_steps(self, stopped: Callable[[], bool]) -> None:
+        while not stopped():
+            pass
+        self.stops += 1
+
+
+def test_what_is_read_between_draft_steps_ends_when_one_is_due(verifier: Verifier) -> None:
+    drafter = Reader(ScriptedBackend(Script(seed=1, agreement=0.8)), GREEDY)
+    with Line().client(verifier.url) as client:
+        run = generate(client, drafter, 3, mechanisms=ALL, max_tokens=40)
+    assert run.tokens == target_alone(GREEDY, 40) and drafter.stops > 1
 
 
 class _Shaky(Line):

@@ -16,6 +16,7 @@ from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import (
     ComposedContext,
     ContextRead,
+    Span,
 )
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
@@ -63,6 +64,47 @@ def test_predictions_are_those_of_the_parts(branches: int, length: int, steps: l
             chosen = choose_several(rows[-1], DRAWN, len(text) + len(tail), 3)
             assert proposal == Proposal.of(chosen, probabilities(rows[-1], chosen, DRAWN))
         text = [*text, *text[place % length : place % length + count]]
+
+
+@given(
+    st.integers(60, 300),
+    st.lists(st.tuples(st.integers(0, 299), st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=10),
+)
+def test_pieces_read_between_steps_leave_what_the_slots_hold_in_order(
+    length: int, steps: list[tuple[int, int, int]]
+) -> None:
+    text, engine, oracle = prompt_of(length), backend(), backend(1, 512)
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES)
+    drafter.expand(text, [[]], 0)
+    drafter.read_between_steps(never)
+    for place, count, passes in steps:
+        text = [*text, *text[place % length : place % length + count]]
+        found = drafter.expand(text, [[], [passes], [passes, 5]], 2)
+        held = drafter.held
+        if held is not None:
+            parts = [Span(0, SIZES.sink), *held.pieces, Span(held.window, len(text))]
+            fed = [token for part in parts for token in text[part.start : part.end]]
+            assert fed in engine.held
+            oracle.release(0)
+            for at in range(0, len(fed), 16):
+                rows = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0]
+            chosen = choose_several(rows[-1], DRAWN, len(text), 3)
+            assert found.proposals[0] == Proposal.of(chosen, probabilities(rows[-1], chosen, DRAWN))
+        left = iter([False] * passes)
+        drafter.read_between_steps(lambda left=left: next(left, True))  # type: ignore[misc]
+
+
+def test_a_piece_for_which_there_is_no_time_is_read_in_steps() -> None:
+    text, engine = prompt_of(400), backend()
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=400, sizes=SIZES)
+    drafter.expand(text, [[]], 0)
+    drafter.read_between_steps(never)
+    text = [*text, *text[50:53]]
+    read = [drafter.expand(text, [[]], 0).read]
+    while not drafter.context_read.pieces:
+        text = [*text, 9]
+        read.append(drafter.expand(text, [[]], 0).read)
+    assert read == [3, *[1] * 15, 1 + 5, 1 + 5, 1 + 2]
 
 
 def drafter_slot(engine: WholeContext, fed: list[int]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from specpair.speculation.drafting.composed_context import ComposedContext, ContextSizes, Span
 
-SIZES = ContextSizes(sink=4, window=12, most_window=24, before=4, after=8, pieces=2, match=3, sure=2)
+SIZES = ContextSizes(sink=4, window=12, most_window=24, before=4, after=8, pieces=2, match=3, sure=2, chunk=5)
 
 
 def parts(context: ComposedContext, text: Sequence[int]) -> list[int]:
