@@ -302,7 +302,7 @@ class FusedWriter:
             self._open.enter_context(experience).acceptance,
             self._report,
             refused=self._overloaded,
-            held=self._engine.held(run.record.conversation),
+            held=self._engine.begun(run.text.prompt_len, self._engine.held(run.record.conversation)),
         )
         self._rounds.read(self._member)
         self._rounds.write(self._member)

@@ -15,7 +15,9 @@ from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.world import EventLoop, ReachableVerifier
 from specpair.drafters.base import READ_CHUNK, Drafter
 from specpair.drafters.run.events import Committed, RunEvent
+from specpair.drafters.warm_engine import PATIENCE, READ_WIDTH
 from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.drafting.composed_context import SIZES
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
@@ -57,6 +59,7 @@ class DraftEngine:
         `run`: that of a `SharedDevice`; None: it has its device for itself.
         """
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
+        self._read_time = cost.seconds([(READ_WIDTH, 0)]) / READ_WIDTH  # of a token of a prompt
         self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
         self._waiting: deque[_DraftCall] = deque()
         self._run = run or (lambda seconds, over: clock.at(clock.now + seconds, over))
@@ -71,6 +74,21 @@ class DraftEngine:
         if not self._runs:
             self._lead()
 
+    def begun(self, length: int, held: int) -> int:
+        """How many of the first tokens of a prompt need not be read, where a slot holds `held`.
+
+        Of a long one, sink and window are read. What pieces take is left out: they are read between steps.
+        """
+        return max(held, length - SIZES.sink - SIZES.window) if self._long(length) else held
+
+    def _in_context(self, held: int) -> int:
+        """How much of a text a pass attends to, where its first `held` tokens count as read."""
+        return min(held, SIZES.most) if self._long(held) else held
+
+    def _long(self, length: int) -> bool:
+        """Whether it reads only parts of a text, as `WarmEngine` decides."""
+        return length > SIZES.sink + SIZES.window and length * self._read_time > PATIENCE
+
     def _lead(self) -> None:
         """Run a pass for the first waiting call and those that fit beside it."""
         self._runs = bool(self._waiting)
@@ -83,7 +101,7 @@ class DraftEngine:
                 self._waiting.remove(call)
                 taken.append(call)
                 room -= call.tokens
-        seconds = self._cost.seconds([each for call in taken for each in call.batch])
+        seconds = self._cost.seconds([(new, self._in_context(held)) for call in taken for new, held in call.batch])
 
         def over() -> None:
             self._lead()  # before those that have their results call again
@@ -147,7 +165,9 @@ class EngineDrafter(VirtualDrafter):
         `options`: further arguments of `VirtualDrafter`.
         """
         super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, **options)
-        self.held = held  # tokens of the text that the draft model's slot holds, without `_tail`
+        self.held = engine.begun(
+            len(prompt), held
+        )  # tokens of the text that the draft model's slot holds, without `_tail`
         self._engine, self._tell, self._guard = engine, tell, guard
         self._tail: list[int] = []  # what the slot holds behind the text
         self._reads = False  # whether a chunk of the text is being read

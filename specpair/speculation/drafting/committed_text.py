@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel, recent_after
 from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.drafting.node_selection import FLOOR, expandable_nodes
 from specpair.speculation.drafting.tree import DraftTree, Proposal, TreeNode
+
+_LIKELY = 0.5  # chance down to which a looked-up branch beside the likeliest path is lengthened
 
 
 class CommittedText:
@@ -51,7 +53,7 @@ class CommittedText:
     def grow(self, node: TreeNode, proposal: Proposal) -> None:
         """Add the draft model's proposal behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
 
-        If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
+        If the lookup has another token, the likelier one becomes the first choice, and the other one the runner-up.
         """
         self._expandable.clear()
         looked_up, tail = node.children, self.tree.tail(node)
@@ -76,6 +78,9 @@ class CommittedText:
         if model.chance(other, recent) > model.chance(first, recent):
             first.part = first.confidence
             node.children = [other, first]
+        else:
+            other.part = other.confidence
+            node.children = [first, other, *(each for each in node.children[1:] if each.token != other.token)]
 
     def learn(self) -> None:
         """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
@@ -131,6 +136,30 @@ class CommittedText:
             self._expandable.clear()
             tip.children, tip, grew = [node], node, True
             path.append(node)
+        return grew
+
+    def look_up_beside(self, deepest: int) -> bool:
+        """Lengthen the branches that leave the likeliest path with a looked-up token, to `deepest` tokens. Return
+        whether one grew."""
+        grew, tail = False, list[int]()
+        for node in [self.tree.root, *self.tree.main()]:
+            tail = tail if node is self.tree.root else [*tail, node.token]
+            for other in (node.children or [])[1:]:
+                if other.source.looked_up and self._lengthen(other, [*tail, other.token], deepest):
+                    grew = True
+        return grew
+
+    def _lengthen(self, tip: TreeNode, tail: list[int], deepest: int) -> bool:
+        """Lengthen a branch that ends with `tip`, behind `tail`, as long as tokens are found that are likely there."""
+        chance, recent, grew = 1.0, recent_after(self.acceptance.recent, False), False
+        while len(tail) < deepest and self.tree.is_open(tip):
+            node = self._found(tip, tail)
+            chance *= 0.0 if node is None else self.acceptance.chance(node, recent)
+            if node is None or chance < _LIKELY:
+                break
+            self._expandable.clear()
+            tip.children, tip, grew = [node], node, True
+            tail, recent = [*tail, node.token], recent_after(recent, True)
         return grew
 
     def _found(self, node: TreeNode, tail: Sequence[int]) -> TreeNode | None:

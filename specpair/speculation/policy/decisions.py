@@ -158,6 +158,8 @@ class ExpandPolicy:
         guess = always or not (self._text.lookups.forces and prospects.overlap and self._length.ahead_pays)
         if self._text.look_up(deepest, asked, guess=guess, always=always, worth=worth):
             self._state.changed()  # it was made for the shorter path
+        if self._branches.pay and self._text.look_up_beside(deepest):
+            self._state.changed()
 
     def continues_on_path(self, now: float) -> bool:
         """Whether the next draft step expands the next node of the path, whatever the current step predicts."""

@@ -73,6 +73,20 @@ def test_a_path_goes_on_with_what_is_certain_and_then_looks_up() -> None:
     assert chances[5] == chances[4], "it is as likely as what stands before it"
 
 
+@pytest.mark.parametrize("sure", [True, False])
+def test_lookup_and_draft_model_are_branches_of_one_tree(sure: bool) -> None:
+    text = CommittedText([1, 2], frozenset(), Lookups(2, prediction=[*range(10, 40)]))
+    text.commit(range(10, 20))
+    text.grow(text.tree.root, Proposal(7, 0.999 if sure else 0.1, 8, further=(20,)))
+    first, second, *_ = text.tree.root.children or []
+    assert {first.token, second.token} == {7, 20} and (first.token == 7) == sure
+    assert text.look_up_beside(4) == sure and not text.look_up_beside(4)
+    if sure:
+        assert [each.token for each in text.tree.root.children or []] == [7, 20, 8]
+        assert (child := (second.children or [])[0]).token == 21 and child.source is DraftSource.PREDICTION
+        assert len(text.tree.tail((child.children or [])[0]) or []) == 3, "as deep as the path may be"
+
+
 def test_a_proposal_that_cannot_stand_there_has_no_chance() -> None:
     text = CommittedText([1, 2], frozenset(), Lookups(2, limits=limited()))
     text.grow(text.tree.root, Proposal(7, 0.99))
