@@ -19,6 +19,7 @@ from specpair.drafters.run.executors import Executor, executor_of
 from specpair.drafters.run.reactor import Reactor
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.of_text import processors_of
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
@@ -201,7 +202,7 @@ class SpeculativeRun:
         if self.round_trip is not None:
             times.exchanged(self.round_trip, 0.0, 0.0)
         next_in = times.link
-        later = {"self_continue": True, "next_in_ms": 1e3 * next_in} if mechanisms.self_continue else {}
+        later = {"self_continue": True, "next_in_ms": milliseconds(next_in)} if mechanisms.self_continue else {}
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
         request = options.request() | later

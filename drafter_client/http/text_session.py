@@ -63,7 +63,7 @@ class ResponseBounds:
 
 def new_session_id() -> str:
     """A session id that nobody guesses; a router spreads sessions by it."""
-    return secrets.token_hex(16)
+    return secrets.token_urlsafe(12)
 
 
 @dataclass(slots=True)

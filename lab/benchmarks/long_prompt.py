@@ -10,7 +10,8 @@ model predicts each token of the answer behind the target's own text, by the dra
     composed    these, and the pieces that it finds by itself
 
 Printed: the share of tokens where it picks the target's; the tokens of a pass where 8 are drafted at a time; for the
-last, how many tokens its context had at the end, how many it read in all, and its tokens of a pass over those of `all`.
+last, how many tokens its context had at the end, how many it read in all, and its tokens of a pass over those of `all`;
+the same with trees, where the first token that it misses may be that of the lookup in the text, and so on from there.
 
     python -m lab.benchmarks.long_prompt --target 1.5b.gguf --draft 0.5b.gguf [--lengths 4096] [--texts 5]
 """
@@ -35,6 +36,7 @@ from specpair.engines.backend import Backend, Entry
 from specpair.engines.kept_texts import shared_length
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.drafting.composed_context import SIZES, ContextSizes
+from specpair.speculation.drafting.text_lookup import TextLookup
 from specpair.speculation.sampling.sampling import Sampling
 
 FLAGS = {
@@ -62,18 +64,26 @@ class Row(NamedTuple):
     right: list[bool]
     context: int  # tokens, at the end
     read: int
+    looked_up: list[bool]  # where the lookup in the text is right
 
     @property
     def agreement(self) -> float:
         return mean(self.right)
 
-    @property
-    def tokens_a_pass(self) -> float:
+    def tokens_a_pass(self, *, trees: bool = False) -> float:
         at = passes = 0
         while at < len(self.right):
-            run = next((k for k, right in enumerate(self.right[at : at + DRAFTED]) if not right), DRAFTED)
-            at, passes = at + run + 1, passes + 1
+            end = at + DRAFTED
+            at = _run(self.right, at, end)
+            if trees:
+                at = _run(self.looked_up, at, end)
+            at, passes = at + 1, passes + 1
         return len(self.right) / passes
+
+
+def _run(right: Sequence[bool], begin: int, end: int) -> int:
+    """The first place from `begin` on, up to `end`, that is not right."""
+    return next((at for at in range(begin, min(end, len(right))) if not right[at]), min(end, len(right)))
 
 
 def prompts(number: int) -> Iterator[Prompt]:
@@ -140,12 +150,15 @@ class Models:
         if sizes is not None:
             drafter = ComposedDrafter(self.draft, greedy, size, prompt_len=len(ids), sizes=sizes)
         read = drafter.read_prompt(ids, held, bool, (lambda: sizes is WINDOW) if sizes is not None else bool)
-        right = []
+        right, looked_up, lookup = [], [], TextLookup()
+        lookup.extend(ids)
         for at, token in enumerate(answer):
             expansion = drafter.expand([*ids, *answer[:at]], [[]], 0)
             read += expansion.read
             right.append(expansion.proposals[0].token == token)
-        return Row(right, drafter.context_read.read, read)
+            looked_up.append([found for found, _ in lookup.predict()] == [token])
+            lookup.extend([token])
+        return Row(right, drafter.context_read.read, read, looked_up)
 
     def rows(self, ids: Sequence[int], answer: Sequence[int]) -> dict[str, Row]:
         found = {}
@@ -171,20 +184,25 @@ def main() -> None:
         closing(Renderer()) as renderer,
     ):
         models = Models(target, draft, renderer, Path(options.target).name)
-        report.line(f"{'':>14}{'all':>14}{'window':>14}{'composed':>14}   context   read   over all")
+        report.line(f"{'':>14}{'all':>14}{'window':>14}{'composed':>14}   context   read   over all   trees")
         for length in options.lengths:
-            ratios = []
+            ratios, trees = list[float](), list[float]()
             for number in range(options.texts):
                 for prompt in prompts(number):
                     ids = models.ids(prompt, length)
                     rows = models.rows(ids, models.answer(ids, options.tokens))
-                    cells = "".join(f"{row.agreement:8.0%} ({row.tokens_a_pass:3.1f})" for row in rows.values())
+                    cells = "".join(f"{row.agreement:8.0%} ({row.tokens_a_pass():3.1f})" for row in rows.values())
                     composed = rows["composed"]
-                    ratios.append(composed.tokens_a_pass / rows["all"].tokens_a_pass)
+                    ratios.append(composed.tokens_a_pass() / rows["all"].tokens_a_pass())
+                    trees.append(composed.tokens_a_pass(trees=True) / rows["all"].tokens_a_pass())
                     report.line(
                         f"{prompt.kind:7}{len(ids):7}{cells}{composed.context:10}{composed.read:7}{ratios[-1]:11.2f}"
+                        f"{trees[-1]:8.2f}"
                     )
-            report.line(f"{length} tokens: {mean(ratios):.2f} of all in the mean, {min(ratios):.2f} at least")
+            report.line(
+                f"{length} tokens: {mean(ratios):.2f} of all in the mean, {min(ratios):.2f} at least; "
+                f"with trees {mean(trees):.2f} in the mean, {min(trees):.2f} at least"
+            )
     report.save()
 
 

@@ -151,7 +151,7 @@ def test_a_text_leaves_a_verifier_that_shuts_down_or_loads_behind_a_router(error
     run = world.run()
     next(run)
     after = world.text.session_id
-    assert after != before and len(after) == 32
+    assert after != before
     assert len(_tokens(run)) == 9 and world.text.session_id == after
 
 

@@ -68,7 +68,8 @@ def lengths(asked: Asked) -> list[int]:
 
 
 def test_a_warm_turn_of_32k_sends_what_is_new_and_200_bytes(verifier: Verifier) -> None:
-    transport, given = Faulty(), Options(max_tokens=20).request()
+    transport = Faulty()
+    given = Options(max_tokens=20).request() | {"self_continue": True, "next_in_ms": 12.345}  # as a drafter says it
     long, new = [index % 256 for index in range(32 * 1024)], [*range(200, 0, -1)]
     known: list[int] = []
     with over(transport, verifier.url) as client:
