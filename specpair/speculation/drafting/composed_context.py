@@ -38,10 +38,10 @@ class ContextSizes:
 
     sink: int = 64
     window: int = 512  # after a text's begin, and after the window has been shortened: it grows with the text
-    most_window: int = 960  # from which it is shortened
+    most_window: int = 768  # from which it is shortened
     before: int = 64  # of a piece, before the place where the text goes on
     after: int = 192  # of a piece, from that place on
-    pieces: int = 2  # at a time
+    pieces: int = 3  # at a time
     match: int = 4  # tokens that have to occur at the place
     sure: int = 2  # matches in sequence that replace a piece by one that does not overlap it
     chunk: int = 64  # of a piece, that are read at a time between draft steps
