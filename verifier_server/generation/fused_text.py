@@ -7,7 +7,7 @@ from functools import partial
 
 from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import Drafter, read_prompt
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import SerialExecutor
@@ -34,7 +34,6 @@ from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.engine_client import EngineConnection
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.round_thread import RoundMember, RoundThread
-from verifier_server.generation.rounds import READ_CHUNK
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
@@ -169,10 +168,9 @@ class FusedText:
                 limits=limits,
             )
             lookups.follow(known)
-            if self.rounds is not None and isinstance(drafter, ModelDrafter):  # it reads while the target does
-                for end in (*range(READ_CHUNK, len(known), READ_CHUNK), len(known)):
-                    if not self.cancelled:
-                        drafter.expand(known[:end], [[]], 0)
+            held = drafter.begun if isinstance(drafter, ModelDrafter) else 0
+            # It reads while the target does.
+            read_prompt(drafter, known, held, lambda: self.cancelled, lambda: self._connection.has_answer)
             answer = self._opened()
             self._tell(answer)
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
