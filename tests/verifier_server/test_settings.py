@@ -52,8 +52,8 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags(flags, {})
     assert settings.drafts and settings.draft_slots_for(3) == 3 and settings.draft_slots_for(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
-    pieces = {"contexts": 8, "shared_cells": 8 * SPARE_CELLS, "spare_slots": 8}
-    assert settings.draft_options(16, 2048) == replace(expected, weights=FASTEST, **pieces)
+    expected = replace(expected, contexts=8, shared_cells=8 * SPARE_CELLS, spare_slots=8, weights=FASTEST)
+    assert settings.draft_options(16, 2048) == expected
     assert settings.load_options().weights == STORED, "those of the target are the text's"
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)

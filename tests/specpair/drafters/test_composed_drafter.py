@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.base import read_prompt
 from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
-from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.draft_model import ModelDrafter, expand_together
+from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import (
     ComposedContext,
     ContextRead,
+    Span,
 )
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
@@ -69,6 +71,64 @@ def drafter_slot(engine: WholeContext, fed: list[int]) -> int:
     return next((slot for slot, held in enumerate(engine.held) if held == fed), 0)
 
 
+class Full(WholeContext):
+    """Finds no room in the pass after `more` others."""
+
+    more: int | None = None
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.more is not None:
+            self.more -= 1
+            if self.more < 0:
+                self.more = None
+                raise CacheFull("no room")
+        return super()._forward(batch)
+
+
+@given(
+    st.lists(st.integers(60, 200), min_size=2, max_size=4),
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 199), st.integers(1, 6)), min_size=4, max_size=4),
+            st.none() | st.integers(0, 8),
+            st.integers(0, 8),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_texts_that_share_passes_predict_each_after_its_own_parts(
+    lengths: list[int], steps: list[tuple[list[tuple[int, int]], int | None, int]]
+) -> None:
+    """Each step, a text goes on with some of its own tokens, a pass may find no room, and a text may begin a turn."""
+    engine, oracle = Full(Script(seed=2), slots=8, context_length=128, max_batch_tokens=16), backend(1, 512)
+    shared, texts = SharedEngine(engine), [prompt_of(length) for length in lengths]
+    drafters = [ComposedDrafter(shared.view(2, 8), DRAWN, 258, prompt_len=length, sizes=SIZES) for length in lengths]
+    for grows, engine.more, turn in steps:
+        for drafter, text, expansion in zip(
+            drafters, texts, expand_together([(*each, []) for each in zip(drafters, texts, strict=True)]), strict=True
+        ):
+            held = drafter.held
+            assert held is not None and drafter.context_read.of == len(text)
+            parts_held = (Span(0, min(SIZES.sink, held.window)), *held.pieces, Span(held.window, len(text)))
+            fed = [token for part in parts_held for token in text[part.start : part.end]]
+            oracle.release(0)
+            for at in range(0, len(fed), 16):
+                row = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0][-1]
+            chosen = choose_several(row, DRAWN, len(text), 1)
+            assert expansion.proposals == [Proposal.of(chosen, probabilities(row, chosen, DRAWN))]
+            assert fed in engine.held
+        engine.more = None
+        texts = [
+            [*text, *text[place % length : place % length + count]]
+            for text, length, (place, count) in zip(texts, lengths, grows, strict=False)
+        ]
+        if turn < len(drafters) and (held := drafters[turn].held) is not None:
+            view = drafters[turn].backend
+            view.release(1 - held.slot)
+            drafters[turn] = ComposedDrafter(view, DRAWN, 258, prompt_len=len(texts[turn]), sizes=SIZES, held=held)
+
+
 def test_a_long_prompt_is_drafted_for_after_its_parts() -> None:
     text, engine = prompt_of(400), backend()
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=400, sizes=SIZES)
@@ -105,14 +165,14 @@ def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
 
 @pytest.mark.parametrize("reason", ["slow", "answered", "full", "too long"])
 def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
-    class Full(WholeContext):
+    class FullAbove(WholeContext):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if reason == "full" and batch[0].start > 50:
                 raise CacheFull("no room")
             return super()._forward(batch)
 
     length = 120 if reason == "too long" else 100
-    text, engine = prompt_of(length), Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    text, engine = prompt_of(length), FullAbove(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
     times = iter([0, 20, 30, 50, 60, 70, 80, 90])
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES, whole=True, clock=lambda: next(times))
     read_prompt(drafter, text, drafter.begun, never, lambda: reason == "answered" and engine.fed > 60)
@@ -122,13 +182,13 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
 
 
 def test_a_piece_without_room_is_done_without() -> None:
-    class Full(WholeContext):
+    class FullBeside(WholeContext):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if self.length(batch[0].slot) == 4 == batch[0].start and sum(map(bool, self.held)) > 1:
                 raise CacheFull("no room")
             return super()._forward(batch)
 
-    engine = Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    engine = FullBeside(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
     text = prompt_of(200)
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=200, sizes=SIZES)
     drafter.expand(text, [[]], 0)

@@ -309,9 +309,7 @@ def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
-    fusion = ServerDrafting(
-        SharedDraftModel(draft, 1, draft, lambda: 0.0), [], lambda: 0.0, lambda: None
-    )
+    fusion = ServerDrafting(SharedDraftModel(draft, 1, draft, lambda: 0.0), [], lambda: 0.0, lambda: None)
     results: list[list[Answer | SpecPairError]] = [[], []]
     started, ended = threading.Event(), threading.Semaphore(0)
 
