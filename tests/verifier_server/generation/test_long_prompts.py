@@ -16,7 +16,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import LENGTH, body_of, slots_free, until
+from tests.verifier_server.support import LENGTH, body_of, leave_behind, slots_free, until
 from verifier_server.generation.draft_model import PASS_TOKENS, SharedDraftModel
 
 TEXTS, LONG = 3, 2200  # a prompt of so many tokens does not fit into the draft model's context
@@ -97,6 +97,36 @@ def test_a_warm_text_in_rounds_is_not_read_again(serve: Serve) -> None:
     fed = draft.fed
     live.post("/generate", body_of(Sampling(1), [*prompt, *text, 1], cache_salt="chat"))
     assert draft.fed - fed < 600
+
+
+class Held(Pieces):
+    """A draft model whose first pass over a piece waits for `go_on`."""
+
+    def __init__(self) -> None:
+        self.reading, self.go_on = threading.Event(), threading.Event()
+        super().__init__()
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if any(entry.start == SIZES.sink for entry in batch):
+            self.reading.set()
+            assert self.go_on.wait(20)
+        return super()._forward(batch)
+
+
+@BY
+def test_a_text_that_is_cancelled_while_a_piece_is_read_reads_no_other(serve: Serve, draft_n: int | None) -> None:
+    draft, target = Held(), Waiting(SCRIPT, slots=TEXTS, context_length=8192)
+    live = serve(target, draft=draft)
+    target.draft, prompt = draft, prompt_of(0)
+    fed, body = draft.fed, body_of(Sampling(1), prompt, draft_n=draft_n)
+    leave_behind(live, "/generate", body, draft.reading.is_set)
+    until(lambda: live.service.texts.under_way == 0)
+    draft.go_on.set()
+    draft.all_read.set()
+    until(lambda: slots_free(live))
+    assert draft.fed - fed == READ - SIZES.piece
+    assert live.post("/generate", body)["token_ids"] == plain(SCRIPT, prompt, LENGTH, Sampling(1))
+    live.service.engine.check_integrity()
 
 
 def shared(draft: Pieces, most_kept: int | None = None) -> SharedDraftModel:
