@@ -1,5 +1,6 @@
 """A draft model that reads parts of a text predicts as one that was fed exactly these parts, at the true positions."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -85,48 +86,37 @@ class Full(WholeContext):
         return super()._forward(batch)
 
 
-@given(
-    st.lists(st.integers(60, 200), min_size=2, max_size=4),
-    st.lists(
-        st.tuples(
-            st.lists(st.tuples(st.integers(0, 199), st.integers(1, 6)), min_size=4, max_size=4),
-            st.none() | st.integers(0, 8),
-            st.integers(0, 8),
-        ),
-        min_size=1,
-        max_size=8,
-    ),
-)
-def test_texts_that_share_passes_predict_each_after_its_own_parts(
-    lengths: list[int], steps: list[tuple[list[tuple[int, int]], int | None, int]]
-) -> None:
-    """Each step, a text goes on with some of its own tokens, a pass may find no room, and a text may begin a turn."""
-    engine, oracle = Full(Script(seed=2), slots=8, context_length=128, max_batch_tokens=16), backend(1, 512)
-    shared, texts = SharedEngine(engine), [prompt_of(length) for length in lengths]
-    drafters = [ComposedDrafter(shared.view(2, 8), DRAWN, 258, prompt_len=length, sizes=SIZES) for length in lengths]
-    for grows, engine.more, turn in steps:
-        for drafter, text, expansion in zip(
-            drafters, texts, expand_together([(*each, []) for each in zip(drafters, texts, strict=True)]), strict=True
-        ):
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_that_share_passes_predict_each_after_its_own_parts(seed: int) -> None:
+    """In each step, a text goes on with some of its tokens, a pass may find no room, and a text may begin a turn."""
+    chance, oracle = random.Random(seed), backend(1, 512)
+    engine = Full(Script(seed=2), slots=6, context_length=128, max_batch_tokens=16)
+    shared, texts = SharedEngine(engine), [prompt_of(chance.randint(60, 200)) for _ in range(3)]
+    drafters = [ComposedDrafter(shared.view(2, 8), DRAWN, 258, prompt_len=len(text), sizes=SIZES) for text in texts]
+    pieces = 0
+    for _ in range(20):
+        engine.more = chance.choice([None, chance.randint(0, 5)])
+        found = expand_together([(drafter, text, []) for drafter, text in zip(drafters, texts, strict=True)])
+        for drafter, text, expansion in zip(drafters, texts, found, strict=True):
             held = drafter.held
             assert held is not None and drafter.context_read.of == len(text)
-            parts_held = (Span(0, min(SIZES.sink, held.window)), *held.pieces, Span(held.window, len(text)))
-            fed = [token for part in parts_held for token in text[part.start : part.end]]
+            spans = (Span(0, min(SIZES.sink, held.window)), *held.pieces, Span(held.window, len(text)))
+            fed = [token for span in spans for token in text[span.start : span.end]]
             oracle.release(0)
             for at in range(0, len(fed), 16):
                 row = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0][-1]
             chosen = choose_several(row, DRAWN, len(text), 1)
             assert expansion.proposals == [Proposal.of(chosen, probabilities(row, chosen, DRAWN))]
             assert fed in engine.held
-        engine.more = None
-        texts = [
-            [*text, *text[place % length : place % length + count]]
-            for text, length, (place, count) in zip(texts, lengths, grows, strict=False)
-        ]
-        if turn < len(drafters) and (held := drafters[turn].held) is not None:
-            view = drafters[turn].backend
+            assert drafter.context_read.read == len(fed)
+            pieces += len(held.pieces)
+        places = [chance.randrange(len(text) - 40) for text in texts]
+        texts = [[*text, *text[at : at + chance.randint(1, 8)]] for text, at in zip(texts, places, strict=True)]
+        if chance.random() < 0.3 and (held := drafters[0].held) is not None:
+            view = drafters[0].backend
             view.release(1 - held.slot)
-            drafters[turn] = ComposedDrafter(view, DRAWN, 258, prompt_len=len(texts[turn]), sizes=SIZES, held=held)
+            drafters[0] = ComposedDrafter(view, DRAWN, 258, prompt_len=len(texts[0]), sizes=SIZES, held=held)
+    assert pieces > 20
 
 
 def test_a_long_prompt_is_drafted_for_after_its_parts() -> None:
