@@ -149,7 +149,7 @@ def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBack
         progress(1.0)
     return ScriptedBackend(
         Script(seed=int(name)),
-        slots=options.slots or 4,
+        slots=(options.slots or 4) + options.spare_slots,
         context_length=options.context_length or 1024,
         max_batch_tokens=options.batch_tokens,
     )

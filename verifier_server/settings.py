@@ -25,6 +25,7 @@ from specpair.command_line.options import add_option, option_values
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.setting_values import SettingsError as SettingsError
 from specpair.corpus.draft_corpus import BadCorpus, checked
+from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -150,12 +151,15 @@ class Settings(_Options):
 
         `deterministic` stays off: the draft model's logits do not affect the text.
         """
-        same = self.draft_engine == self.backend
+        texts, same = self.draft_slots_for(slots), self.draft_engine == self.backend
         shared = self.load_options() if same else LoadOptions(batch_tokens=self.batch_tokens)
         return replace(
             shared,
             model=self.draft_model,
-            slots=self.draft_slots_for(slots),
+            slots=texts,
+            contexts=texts,
+            shared_cells=SPARE_CELLS * texts,
+            spare_slots=texts,
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,

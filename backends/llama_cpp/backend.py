@@ -87,6 +87,9 @@ class LlamaBackend(Backend):
             )
             if not 1 <= self.slots <= MOST_SLOTS:
                 raise ModelLoadError(f"slots is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "slots")
+            self.can_splice = not (options.deterministic or sizes or options.kv_type in COARSE_KV)
+            if self.can_splice and self.slots + options.spare_slots <= MOST_SLOTS:
+                self.slots += options.spare_slots
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells
@@ -114,7 +117,6 @@ class LlamaBackend(Backend):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
                 self.keeps_any_path = False  # it adds up in the order of the cells
-                self.can_splice = options.kv_type not in COARSE_KV
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self.can_splice = self.can_splice and bool(lib.llama_memory_can_shift(self._memory))

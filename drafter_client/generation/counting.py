@@ -6,6 +6,7 @@ from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, SOLO, VERIFY, Stats, Turn, exchange
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.draft import DraftSource
+from specpair.speculation.drafting.composed_context import ContextRead
 
 _TIMED_MODES = (Mode.TARGET, Mode.FUSED, SOLO)  # in which the statistics have the time of each token
 
@@ -140,6 +141,8 @@ class StatsCounter:
             stats.draft_model = stats.draft_model or summary.draft_model or ""
             stats.draft_failure = speculation.draft_failure or stats.draft_failure
             stats.times.drafting += summary.drafting
+            if (context := speculation.draft_context) is not None:
+                stats.draft_context = ContextRead(context.sink, context.pieces, context.window, context.of)
             predicted = "prediction_accepted", "prediction_rejected"
             for name in ("looked_up", "looked_up_accepted", *predicted, "from_grammar"):
                 setattr(stats, name, getattr(stats, name) + (getattr(speculation, name) or 0))

@@ -20,6 +20,7 @@ from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import SIZES, ComposedContext, ContextRead, ContextSizes, Span
 from specpair.speculation.sampling.sampling import Sampling
 
+SPARE_CELLS = SIZES.sink + SIZES.piece  # KV cells of a spare slot, in which a piece is read
 _SLOWER = 1.25  # a draft step over the whole prompt may take so many times one over its parts
 
 

@@ -296,14 +296,14 @@ def _run(
     calls: Sequence[tuple[int, Backend, tuple[list[Entry], list[TopLogitsSpec]]]],
 ) -> list[tuple[int, Sequence[Rows] | BackendError]]:
     """Run as many of the calls as fit into one pass. Returns the result or the error of each."""
-    room = calls[0][1].max_batch_tokens
+    taken = 0
     fit: list[tuple[int, tuple[EngineView, list[Entry], list[TopLogitsSpec]]]] = []
     for at, view, (batch, specs) in calls:
+        assert isinstance(view, EngineView)
         tokens = sum(len(entry.tokens) for entry in batch)
-        if not fit or tokens <= room:
-            assert isinstance(view, EngineView)
+        if not fit or taken + tokens <= view.pass_tokens:
             fit.append((at, (view, batch, specs)))
-            room -= tokens
+            taken += tokens
     try:
         brought = EngineView.extend_together([call for _, call in fit])
     except BackendError as error:

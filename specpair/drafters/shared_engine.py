@@ -75,13 +75,16 @@ class SharedEngine:
         self._lock = threading.Lock()  # guards the three above; never held while the engine runs
         self._lent: list[ref[_WholeRow]] = []  # rows of the last pass, which holders of its top logits can fetch
 
-    def view(self, slots: int = 1) -> "EngineView":
-        """An engine of `slots` free slots; its `close` gives them back. Raises CacheFull if fewer are free."""
+    def view(self, slots: int = 1, batch_tokens: int | None = None) -> "EngineView":
+        """An engine of `slots` free slots; its `close` gives them back. Raises CacheFull if fewer are free.
+
+        `batch_tokens`: most tokens of one of its calls, so that others get their turn; None: as many as of a pass.
+        """
         with self._lock:
             if not 1 <= slots <= len(self._free):
                 raise CacheFull(f"{slots} slots are requested, {len(self._free)} of {self.backend.slots} are free")
             numbers = [self._free.pop() for _ in range(slots)]
-        return EngineView(self, numbers)
+        return EngineView(self, numbers, batch_tokens)
 
     def take_back(self, numbers: Sequence[int]) -> None:
         """Empty slots that were lent, and make them free."""
@@ -206,7 +209,7 @@ class SharedEngine:
 
 
 _AS_THE_ENGINE = (  # what a view has in common with its engine
-    *("name", "model_name", "vocabulary", "chat_template", "threads", "context_length", "max_batch_tokens"),
+    *("name", "model_name", "vocabulary", "chat_template", "threads", "context_length"),
     *(
         "max_rollback",
         "can_copy",
@@ -224,14 +227,19 @@ class EngineView(Backend):
     """Slots of a shared engine, as an engine of its own. One thread at a time may use it.
 
     The results of a pass are valid until the next pass of this view, whatever other threads do.
+
+    `pass_tokens`  most tokens of a pass, which several views may share
     """
 
-    def __init__(self, shared: SharedEngine, numbers: Sequence[int]) -> None:
-        """`numbers`: slots of the engine, which are empty and lent to no other view."""
+    def __init__(self, shared: SharedEngine, numbers: Sequence[int], batch_tokens: int | None = None) -> None:
+        """`numbers`: slots of the engine, which are empty and lent to no other view.
+        `batch_tokens`: as for `SharedEngine.view`.
+        """
         engine = shared.backend
         for name in _AS_THE_ENGINE:
             setattr(self, name, getattr(engine, name))
-        self.slots = len(numbers)
+        self.slots, self.pass_tokens = len(numbers), engine.max_batch_tokens
+        self.max_batch_tokens = min(self.pass_tokens, batch_tokens or self.pass_tokens)
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         # Runs a pass over entries that are numbered as in the engine.

@@ -149,6 +149,15 @@ class BatchResponse(Response):
     results: Annotated[list[VerifyResponse | ErrorResponse], Field(description="As many as `items`.")]
 
 
+class DraftContext(Response):
+    """Tokens of a text that the draft model has in its context: see docs/modes.md#long-prompts."""
+
+    sink: Annotated[Count, Field(description="The first tokens of a text of which it reads parts.")]
+    pieces: Annotated[Count, Field(description="Those between sink and window.")]
+    window: Annotated[Count, Field(description="The last tokens, or all.")]
+    of: Annotated[Count, Field(description="Tokens of the text.")]
+
+
 class Speculation(Response):
     """Statistics of server-side drafting in one text."""
 
@@ -171,6 +180,9 @@ class Speculation(Response):
         Count, Field(description="Accepted draft tokens beside which the grammar allowed no other one.")
     ] = 0
     drafting_ms: Annotated[Milliseconds, Field(description="Time that drafting took, over all rounds.")]
+    draft_context: Annotated[
+        DraftContext | None, Field(description="At the last draft step; null if there is no draft model.")
+    ] = None
     prediction_accepted: Annotated[
         Count | None, Field(description="With a prediction: draft tokens from it that were accepted.")
     ] = None

@@ -1,8 +1,10 @@
 """Texts that are written at once in several modes, and resumed ones, are the target's."""
 
+import argparse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,6 +12,7 @@ import pytest
 
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
+from specpair.speculation.drafting.composed_context import SIZES
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.conftest import CountFlips, MakeDrafter
@@ -23,12 +26,12 @@ pytestmark = pytest.mark.slow
 COUNT = 64
 
 
-def write(verifier: Verifier, prompt: list[int], sampling: Sampling, **options: object) -> dict[str, object]:
+def write(verifier: Verifier, prompt: list[int], sampling: Sampling, **options: object) -> dict[str, Any]:
     body = {"prompt_ids": prompt, **options_of(sampling, COUNT), **options}
     with httpx.Client(base_url=verifier.url, timeout=60, trust_env=False) as http:
         response = http.post("/generate", json=body)
     assert response.status_code == 200, response.text
-    reply: dict[str, object] = response.json()
+    reply: dict[str, Any] = response.json()
     return reply
 
 
@@ -115,3 +118,23 @@ def test_resumed_text_differs_only_at_near_ties(
                 flips += reference.flips(ids, text, Sampling(number, 0.8))
                 tokens += len(text)
     count_flips(tokens, flips)
+
+
+def test_texts_at_once_with_prompts_of_which_parts_are_read_equal_the_target_s(reference: Reference) -> None:
+    """The prompts are too long for the draft model's context. The next turn goes on with the parts that are there."""
+    lines = Path(argparse.__file__).read_text(encoding="utf-8").splitlines(keepends=True)
+    prompts = [reference.encode("".join(lines[first:]))[:1900] for first in (0, 300, 600)]
+    settings = Settings(
+        slots=3, context=2304, threads=1, deterministic=True, draft_model=DEFAULT_DRAFT, draft_threads=1
+    )
+    with running(settings) as verifier, ThreadPoolExecutor(3) as threads:
+        for turn, draft_n in enumerate((None, 3, None)):
+            sampling = Sampling(seed=turn, temperature=0.4 * turn)
+            given: dict[str, Any] = {"sampling": sampling, "mode": "fused", "draft_n": draft_n}
+            replies = [each.result() for each in [threads.submit(write, verifier, each, **given) for each in prompts]]
+            for prompt, reply in zip(prompts, replies, strict=True):
+                assert reply["token_ids"] == write(verifier, prompt, sampling, mode="target")["token_ids"]
+                context = reply["speculation"]["draft_context"]
+                assert context["sink"] == SIZES.sink and sum(context.values()) - context["of"] <= SIZES.most
+            prompts = [[*prompt, *reference.encode("\n\nclass Another:\n")] for prompt in prompts]
+        verifier.service.engine.check_integrity()

@@ -7,35 +7,40 @@ from contextlib import ExitStack, contextmanager
 from backends.machine import cores_to_use
 from backends.registry import load
 from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
+from specpair.drafters.composed_drafter import can_compose
 from specpair.drafters.shared_engine import SharedEngine
-from specpair.drafters.warm_engine import WarmEngine, warmest
+from specpair.drafters.warm_engine import WarmEngine, pass_times, warmest
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, CacheFull, ModelLoadError, first_line
 from specpair.engines.vocabulary import cannot_draft
 from specpair.grammar.of_text import prepare_grammars
+from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.choice import NGRAM
 from verifier_server.engine.interface import EngineInfo
 from verifier_server.settings import Settings
 
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
-_TIMED = 6  # draft steps that are timed at load
+PASS_TOKENS = 128  # of a text that the draft model reads, in a pass for which the draft steps of others may wait
 
 
 class SharedDraftModel:
-    """Drafts for several texts at once, with a slot for each. Thread-safe, except `close`."""
+    """Drafts for several texts at once. Thread-safe, except `close`.
+
+    Each text has a slot, and if the engine has enough of them and can splice, a spare one: see `composed_drafter`.
+    """
 
     def __init__(
         self,
         backend: Backend | None,
         slots: int,
-        vocabulary_size: int,
+        target: Backend | EngineInfo,
         clock: Callable[[], float],
         most_kept: int | None = None,
         *,
         one_scope: bool = False,
     ) -> None:
-        """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
+        """`backend`: a model with the vocabulary of `target`; None: drafts are looked up.
         `slots`: how many texts it drafts for at once.
         `clock`: in seconds.
         `most_kept`: tokens of texts that have ended that are kept; None: as many as the slots hold.
@@ -43,27 +48,25 @@ class SharedDraftModel:
         """
         self.slots, self._most_kept, self._one_scope = slots, most_kept, one_scope
         self._shared = SharedEngine(backend) if backend is not None else None
-        self._free = [] if self._shared is None else [WarmEngine(self._shared.view()) for _ in range(slots)]
+        self._free: list[WarmEngine] = []
         self._choosing = threading.Lock()  # guards it; the engines that were used longest ago come first
-        self._vocabulary_size = vocabulary_size
+        self._vocabulary_size = target.vocabulary.size
         self._failed: str | None = None  # why the latest draft step failed
         self.name = NGRAM_LOOKUP if backend is None else backend.model_name
-        self.step_time = self._time_step(clock)  # seconds of a draft step
+        self.step_time = LEAST  # seconds of a draft step
+        # Whether draft and target passes use the same CPU cores or device, and so slow each other. Two models that both
+        # run elsewhere than on the CPU count as sharing a device.
+        self.shares_device = backend is not None and _share_device(backend.threads, target.threads)
+        if backend is not None and self._shared is not None:
+            times, spare = pass_times(backend, clock), backend.slots >= 2 * slots and can_compose(backend)
+            views = [self._shared.view(2 if spare else 1, PASS_TOKENS) for _ in range(slots)]
+            self._free = [WarmEngine(view, times.read, whole=not self.shares_device) for view in views]
+            self.step_time = times.token
 
     @property
     def looks_up(self) -> bool:
         """Whether drafts come from lookup in the text, without a model."""
         return self._shared is None
-
-    def shares_device_with(self, target: EngineInfo) -> bool:
-        """Whether draft and target passes use the same CPU cores or device, and so slow each other.
-
-        Two models that both run elsewhere than on the CPU count as sharing a device.
-        """
-        threads = 0 if self._shared is None else self._shared.backend.threads
-        if not (threads or target.threads):
-            return True
-        return threads > 0 and target.threads > 0 and threads + target.threads > cores_to_use()
 
     @property
     def failure(self) -> str | None:
@@ -110,15 +113,11 @@ class SharedDraftModel:
         if self._shared is not None:
             self._shared.close()
 
-    def _time_step(self, clock: Callable[[], float]) -> float:
-        """Seconds of a draft step: the minimum of several, since the first one may prepare what later ones use."""
-        text, times = [0, 0], []
-        with self.drafter(TextSpec()) as drafter:
-            for _ in range(_TIMED):
-                began = clock()
-                text += [each.token for each in drafter.expand(text, [[]], False).proposals]
-                times.append(clock() - began)
-        return min(times)
+
+def _share_device(threads: int, target_threads: int) -> bool:
+    if not (threads or target_threads):
+        return True
+    return threads > 0 and target_threads > 0 and threads + target_threads > cores_to_use()
 
 
 def load_draft_model(
@@ -150,7 +149,8 @@ def load_draft_model(
                 backend.vocabulary.derived = target.vocabulary.derived  # a grammar is compiled once for both
             prepare_grammars(backend.vocabulary)
             kept, one_scope = settings.most_kept(target), settings.share_prefixes
-            draft = SharedDraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
+            texts = min(options.slots or backend.slots, backend.slots)
+            draft = SharedDraftModel(backend, texts, target, clock, kept, one_scope=one_scope)
         except BackendError as error:
             raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()
@@ -159,4 +159,4 @@ def load_draft_model(
 
 def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> SharedDraftModel:
     """Drafting by lookup, without a model. Arguments as for `load_draft_model`."""
-    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target.vocabulary.size, clock)
+    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target, clock)

@@ -124,6 +124,11 @@ class EngineConnection:
         (submit or self._engine.submit)(request)
         return lambda: answered(self._answers.get())
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether the answer to the request under way has come, or an error."""
+        return not self._answers.empty()
+
     def abort(self) -> None:
         """Make the request under way fail, and every later one. May be called from any thread."""
         self._aborted = True

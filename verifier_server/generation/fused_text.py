@@ -7,7 +7,7 @@ from functools import partial
 
 from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import Drafter, read_prompt
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import SerialExecutor
@@ -16,12 +16,13 @@ from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
 from specpair.numbers import milliseconds
 from specpair.protocol.errors import InternalError, SpecPairError
-from specpair.protocol.responses import Speculation
+from specpair.protocol.responses import DraftContext, Speculation
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_sources import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
@@ -34,7 +35,6 @@ from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.engine_client import EngineConnection
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.round_thread import RoundMember, RoundThread
-from verifier_server.generation.rounds import READ_CHUNK
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
@@ -47,6 +47,7 @@ class DraftCounts(RoundCounts):
     draft_model: str = ""
     predicted: bool = False  # whether the request has a prediction of the text
     drafting: float = 0.0  # seconds spent on draft steps
+    context: ContextRead | None = None  # what the draft model had read at its last step; None: there is none
     failure: str | None = None  # why drafting ended before the text did
 
     def body(self) -> Speculation:
@@ -65,6 +66,7 @@ class DraftCounts(RoundCounts):
             prediction_rejected=self.prediction_rejected if self.predicted else None,
             from_grammar=self.from_grammar,
             drafting_ms=milliseconds(self.drafting),
+            draft_context=None if self.context is None else DraftContext(**self.context._asdict()),
             draft_failure=self.failure,
         )
 
@@ -89,6 +91,7 @@ class FusedText:
     rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
     cancelled: bool = False
     _connection: EngineConnection = field(init=False)
+    _drafter: Drafter | None = None
     _member: RoundMember | None = None  # once the rounds write it
     _judged: JudgedRounds = field(default_factory=JudgedRounds)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
@@ -169,10 +172,10 @@ class FusedText:
                 limits=limits,
             )
             lookups.follow(known)
-            if self.rounds is not None and isinstance(drafter, ModelDrafter):  # it reads while the target does
-                for end in (*range(READ_CHUNK, len(known), READ_CHUNK), len(known)):
-                    if not self.cancelled:
-                        drafter.expand(known[:end], [[]], 0)
+            self._drafter, held = drafter, drafter.begun if isinstance(drafter, ModelDrafter) else 0
+            # It reads while the target does.
+            read_prompt(drafter, known, held, lambda: self.cancelled, lambda: self._connection.has_answer)
+            self._note_context()
             answer = self._opened()
             self._tell(answer)
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
@@ -196,6 +199,11 @@ class FusedText:
     def _drafted(self, seconds: float) -> None:
         self.draft.worked()
         self.counts.drafting += seconds
+        self._note_context()
+
+    def _note_context(self) -> None:
+        if isinstance(self._drafter, ModelDrafter):
+            self.counts.context = self._drafter.context_read
 
     def _answered(self, answer: Answer, draft: Draft) -> None:
         """Report an answer of the rounds, and count its round. `draft`: what the target judged."""

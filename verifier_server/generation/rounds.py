@@ -12,7 +12,6 @@ from specpair.speculation.drafting.tree import Proposal, TreeNode
 from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.generation.round_policy import RoundPolicy, RoundText
 
-READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
 _LATE = 0.5  # passes of the target after the first answers of a round, after which the next one waits for no others
 
 

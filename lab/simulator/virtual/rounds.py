@@ -13,8 +13,9 @@ from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
 from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.generation.draft_model import PASS_TOKENS
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
-from verifier_server.generation.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass
+from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session
 
 
@@ -66,7 +67,7 @@ class VirtualRounds:
 
     def read(self, member: VirtualMember) -> None:
         """Have the draft model read what it does not hold of the text so far, chunk by chunk."""
-        chunk = min(member.position - member.held, READ_CHUNK)
+        chunk = min(member.position - member.held, PASS_TOKENS)
 
         def over() -> None:
             if not member.left:

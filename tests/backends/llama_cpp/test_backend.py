@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,20 @@ def test_models_and_settings_without_one_shared_cache_take_none(tmp_path: Path) 
             assert not backend.takes_trees
             with pytest.raises(BadEntry, match="llama_cpp takes no trees"):
                 backend.extend([Entry(0, 0, TEXT[:3], 0, [1, 2])])
+
+
+def test_only_an_engine_that_can_splice_has_spare_slots(tmp_path: Path) -> None:
+    write_tiny_architecture("mamba2", tmp_path / "mamba2.gguf")
+    wanted = LoadOptions(DEFAULT_DRAFT, 2, 64, threads=1, contexts=2, shared_cells=30, spare_slots=2)
+    recurrent = replace(wanted, model=tmp_path / "mamba2.gguf", kv_type="f32", flash_attention=False)
+    for options, slots in (
+        (wanted, 4),
+        (replace(wanted, kv_type="q4_0"), 2),
+        (recurrent, 2),
+        (replace(wanted, slots=MOST_SLOTS, shared_cells=500), MOST_SLOTS),
+    ):
+        with closing(load("llama_cpp", options)) as backend:
+            assert backend.slots == slots
 
 
 def test_the_first_path_has_the_bits_of_a_chain() -> None:

@@ -13,8 +13,9 @@ from drafter_client.generation.server_written import served
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.statistics import Stats
-from specpair.protocol.responses import Speculation
+from specpair.protocol.responses import DraftContext, Speculation
 from specpair.speculation.acceptance.token_sources import TokenSource
+from specpair.speculation.drafting.composed_context import ContextRead
 from tests.drafter_client.http.fake_transports import SAMPLING, body, streamed
 from tests.drafter_client.support import PROMPT
 
@@ -123,9 +124,11 @@ def test_statistics_of_server_side_drafting_are_taken_over() -> None:
         looked_up=2,
         looked_up_accepted=1,
         drafting_ms=7.0,
+        draft_context=DraftContext(sink=64, pieces=256, window=600, of=9000),
     )
     end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": body(speculation)}
     stats = _read(Streaming([*events, (0.1, "end", end)]))
     assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
     assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 0.007)
+    assert stats.draft_context == ContextRead(64, 256, 600, 9000)
     assert stats.sources == {TokenSource.BONUS: 2, TokenSource.ACCEPTED: 3, TokenSource.RECOVERED: 1}

@@ -1,5 +1,6 @@
 """A draft model that reads parts of a text predicts as one that was fed exactly these parts, at the true positions."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.base import read_prompt
 from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
-from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.draft_model import ModelDrafter, expand_together
+from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull
@@ -111,6 +113,53 @@ def drafter_slot(engine: WholeContext, fed: list[int]) -> int:
     return next((slot for slot, held in enumerate(engine.held) if held == fed), 0)
 
 
+class Full(WholeContext):
+    """Finds no room in the pass after `more` others."""
+
+    more: int | None = None
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.more is not None:
+            self.more -= 1
+            if self.more < 0:
+                self.more = None
+                raise CacheFull("no room")
+        return super()._forward(batch)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_that_share_passes_predict_each_after_its_own_parts(seed: int) -> None:
+    """In each step, a text goes on with some of its tokens, a pass may find no room, and a text may begin a turn."""
+    chance, oracle = random.Random(seed), backend(1, 512)
+    engine = Full(Script(seed=2), slots=6, context_length=128, max_batch_tokens=16)
+    shared, texts = SharedEngine(engine), [prompt_of(chance.randint(60, 200)) for _ in range(3)]
+    drafters = [ComposedDrafter(shared.view(2, 8), DRAWN, 258, prompt_len=len(text), sizes=SIZES) for text in texts]
+    pieces = 0
+    for _ in range(20):
+        engine.more = chance.choice([None, chance.randint(0, 5)])
+        found = expand_together([(drafter, text, []) for drafter, text in zip(drafters, texts, strict=True)])
+        for drafter, text, expansion in zip(drafters, texts, found, strict=True):
+            held = drafter.held
+            assert held is not None and drafter.context_read.of == len(text)
+            spans = (Span(0, min(SIZES.sink, held.window)), *held.pieces, Span(held.window, len(text)))
+            fed = [token for span in spans for token in text[span.start : span.end]]
+            oracle.release(0)
+            for at in range(0, len(fed), 16):
+                row = oracle.extend([Entry(0, at, fed[at : at + 16], 0)])[0][-1]
+            chosen = choose_several(row, DRAWN, len(text), 1)
+            assert expansion.proposals == [Proposal.of(chosen, probabilities(row, chosen, DRAWN))]
+            assert fed in engine.held
+            assert drafter.context_read.read == len(fed)
+            pieces += len(held.pieces)
+        places = [chance.randrange(len(text) - 40) for text in texts]
+        texts = [[*text, *text[at : at + chance.randint(1, 8)]] for text, at in zip(texts, places, strict=True)]
+        if chance.random() < 0.3 and (held := drafters[0].held) is not None:
+            view = drafters[0].backend
+            view.release(1 - held.slot)
+            drafters[0] = ComposedDrafter(view, DRAWN, 258, prompt_len=len(texts[0]), sizes=SIZES, held=held)
+    assert pieces > 20
+
+
 def test_a_long_prompt_is_drafted_for_after_its_parts() -> None:
     text, engine = prompt_of(400), backend()
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=400, sizes=SIZES)
@@ -147,14 +196,14 @@ def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
 
 @pytest.mark.parametrize("reason", ["slow", "answered", "full", "too long"])
 def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
-    class Full(WholeContext):
+    class FullAbove(WholeContext):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if reason == "full" and batch[0].start > 50:
                 raise CacheFull("no room")
             return super()._forward(batch)
 
     length = 120 if reason == "too long" else 100
-    text, engine = prompt_of(length), Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    text, engine = prompt_of(length), FullAbove(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
     times = iter([0, 20, 30, 50, 60, 70, 80, 90])
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES, whole=True, clock=lambda: next(times))
     read_prompt(drafter, text, drafter.begun, never, lambda: reason == "answered" and engine.fed > 60)
@@ -164,13 +213,13 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
 
 
 def test_a_piece_without_room_is_done_without() -> None:
-    class Full(WholeContext):
+    class FullBeside(WholeContext):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if self.length(batch[0].slot) == 4 == batch[0].start and sum(map(bool, self.held)) > 1:
                 raise CacheFull("no room")
             return super()._forward(batch)
 
-    engine = Full(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    engine = FullBeside(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
     text = prompt_of(200)
     drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=200, sizes=SIZES)
     drafter.expand(text, [[]], 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import CacheFull, ModelLoadError
@@ -36,6 +37,7 @@ class Loads:
 
     def __call__(self, name: str, options: LoadOptions, progress: Progress) -> Backend:
         assert (name, options.slots, options.context_length) == ("scripted", 4, 1024)
+        assert (options.contexts, options.shared_cells, options.spare_slots) == (4, 4 * SPARE_CELLS, 4)
         progress(0.5)
         self.halfway.set()
         assert self.resume.wait(20)
@@ -116,7 +118,7 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
 
 def test_each_text_has_a_slot_that_is_released() -> None:
     backend = ScriptedBackend(SCRIPT, slots=2)
-    draft = SharedDraftModel(backend, 2, 258, lambda: 0.0, most_kept=0)
+    draft = SharedDraftModel(backend, 2, backend, lambda: 0.0, most_kept=0)
     with draft.drafter(TextSpec()) as one, draft.drafter(TextSpec()):
         assert isinstance(one, ModelDrafter) and one.width == 1
         one.expand([256, 1, 2], [[]], False)
@@ -137,14 +139,14 @@ def read(draft: SharedDraftModel, prompt: list[int], scope: object = "a") -> int
 
 
 def test_the_next_text_of_the_scope_begins_with_what_the_last_one_left() -> None:
-    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0)
+    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, ScriptedBackend(SCRIPT), lambda: 0.0)
     assert [read(draft, PROMPT), read(draft, [*PROMPT, 1, 2])] == [41, 2]
     assert [read(draft, PROMPT, "b"), read(draft, PROMPT, "b")] == [41, 1]
     assert read(draft, [*PROMPT, 1, 2, 3]) == 1, "the other scope has another slot"
 
 
 def test_the_draft_model_keeps_a_number_of_tokens_the_oldest_text_goes_first() -> None:
-    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0, most_kept=100)
+    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, ScriptedBackend(SCRIPT), lambda: 0.0, most_kept=100)
     prompts = [[number, *range(41)] for number in range(3)]
     assert [read(draft, prompt) for prompt in prompts] == [42, 42, 42]
     assert [read(draft, prompt) for prompt in reversed(prompts)] == [1, 1, 42]

@@ -269,7 +269,7 @@ def test_a_text_is_continued_without_drafts_if_drafting_fails(
 def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:
     """Write texts to their ends in rounds, one for each of `counts`. They are the target's."""
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
-    model = SharedDraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
+    model = SharedDraftModel(draft, draft.slots, draft, time.perf_counter)
     if isinstance(draft, Failing):
         draft.numbers = count()
     fusion = ServerDrafting(model, pass_times, time.perf_counter, lambda: None)
@@ -309,9 +309,7 @@ def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
-    fusion = ServerDrafting(
-        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None
-    )
+    fusion = ServerDrafting(SharedDraftModel(draft, 1, draft, lambda: 0.0), [], lambda: 0.0, lambda: None)
     results: list[list[Answer | SpecPairError]] = [[], []]
     started, ended = threading.Event(), threading.Semaphore(0)
 
