@@ -265,10 +265,13 @@ def load_model(
 ) -> Backend:
     """Load a model with a slot for each of `branches` branches of each of `texts` texts. Raises ModelLoadError.
 
-    `progress` reports the loading. Each text has a full context; the branches of a text share it.
+    `progress` reports the loading. Each text has a full context; the branches of a text share it, and so does a spare
+    slot, if the engine can use one.
     """
     beyond = BRANCH_CELLS * texts * (branches - 1)
-    chosen = replace(engine, model=model, slots=branches * texts, contexts=texts, shared_cells=beyond)
+    chosen = replace(
+        engine, model=model, slots=branches * texts, spare_slots=texts, contexts=texts, shared_cells=beyond
+    )
     try:
         with progress(model.name) as report:
             return load(backend, chosen, report)
