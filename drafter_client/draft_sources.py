@@ -22,7 +22,7 @@ from specpair.drafters.custom import CheckedDrafter, FallbackDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.translation import TranslatingDrafter
-from specpair.drafters.warm_engine import PassTimes, WarmEngine, pass_times
+from specpair.drafters.warm_engine import UNTIMED, PassTimes, WarmEngine, pass_times
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import FASTEST, MOST_SLOTS, LoadOptions
@@ -131,8 +131,8 @@ class DraftModel:
         info: ModelInfo,
     ) -> OpenedSource:
         """Check that the loaded model can draft for the verifier's model. `stack`: closes what is opened."""
-        read_time, free = 0.0 if times is None else times.read, not share_cores(info, backend.threads)
-        name, warm = backend.model_name, [WarmEngine(engine, read_time, whole=free) for engine in engines]
+        free = not share_cores(info, backend.threads)
+        name, warm = backend.model_name, [WarmEngine(engine, times or UNTIMED, whole=free) for engine in engines]
         step_times = times
         drafters = [_direct(info.vocabulary.size, engine) for engine in warm]
         try:

@@ -9,11 +9,13 @@ again. Where there is time between draft steps, it is read then, so that no draf
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 
-from specpair.drafters.base import READ_CHUNK
+from specpair.drafters.base import READ_CHUNK, Expansion
 from specpair.drafters.draft_model import DraftSlot, ModelDrafter, Steps
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import CacheFull
@@ -21,7 +23,9 @@ from specpair.speculation.drafting.composed_context import SIZES, ComposedContex
 from specpair.speculation.sampling.sampling import Sampling
 
 SPARE_CELLS = SIZES.sink + SIZES.piece  # KV cells of a spare slot, in which a piece is read
-_SLOWER = 1.25  # a draft step over the whole prompt may take so many times one over its parts
+SLOWER = 1.25  # a draft step over all of a text may take so many times one over its parts
+
+_LATEST = 8  # draft steps, of which the shortest counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,16 @@ def can_compose(backend: Backend, sizes: ContextSizes = SIZES) -> bool:
     return room and backend.can_splice and backend.can_copy and backend.slots > 1
 
 
+class Reads(StrEnum):
+    """What is read of a text."""
+
+    PARTS = "parts"
+    PARTS_FIRST = "parts first"  # and all, if there is time until the answer begins, and it pays
+    ALL = "all"  # as long as it fits into the context, and then parts
+
+
 class ComposedDrafter(ModelDrafter):
-    """As `ModelDrafter`, for a text of which only parts are read."""
+    """As `ModelDrafter`, for a text of which only parts are read, or which has outgrown the context."""
 
     def __init__(
         self,
@@ -51,27 +63,31 @@ class ComposedDrafter(ModelDrafter):
         *,
         draws: bool = False,
         prompt_len: int = 0,
-        held: HeldContext | None = None,
+        held: HeldContext | tuple[int, int] | None = None,
         sizes: ContextSizes = SIZES,
-        whole: bool = False,
+        reads: Reads = Reads.PARTS,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`held`: of this text; None: all slots are empty.
-        `whole`: whether `read_prompt` also reads all of the prompt, if there is time until the answer begins.
+        """`held`: of this text; with `Reads.ALL` the slot and number of its first tokens; None: all slots are empty.
         `clock`: in seconds.
         """
-        super().__init__(backend, sampling, vocabulary_size, draws=draws, prompt_len=prompt_len)
-        self._whole, self._clock, self._prompt_len, self._sizes = whole, clock, prompt_len, sizes
-        self._composed: ComposedContext | None = ComposedContext(prompt_len, sizes)  # None: all of the text is read
+        begun = held if isinstance(held, tuple) else None
+        super().__init__(backend, sampling, vocabulary_size, draws=draws, prompt_len=prompt_len, begun=begun)
+        self._reads, self._clock, self._prompt_len, self._sizes = reads, clock, prompt_len, sizes
+        self.slow_from: int | None = None  # a length from which a draft step over all of a text takes too long
+        self._step_times = deque[float](maxlen=_LATEST)
+        # None: all of the text is read.
+        self._composed = None if reads is Reads.ALL else ComposedContext(prompt_len, sizes)
         self._laid: list[Span] = []  # the head's parts
         self._window = 0  # where the window begins
-        self._spare = self._slots.pop(0 if held is not None and held.slot == len(self._slots) - 1 else -1)
+        used = held.slot if isinstance(held, HeldContext) else 0 if held is None else held[0]
+        self._spare = self._slots.pop(0 if used == len(self._slots) - 1 else -1)
         self.width -= 1
         self._reading: Span | None = None  # a piece of which the spare slot holds the beginning, behind the sink
         self._lacks_since: int | None = None  # the length of the text when a piece was first lacking; None: none is
         self._waits = True  # whether draft steps wait for pieces, as there is no time between them
         self._unread = min(prompt_len, sizes.sink + sizes.window)
-        if held is not None:
+        if isinstance(held, HeldContext):
             self._composed = ComposedContext(prompt_len, sizes, held.text, held.pieces, held.window)
             self._text, self._length = held.text, len(held.text)
             self._lay_out(self._composed.head, held.window)
@@ -81,7 +97,19 @@ class ComposedDrafter(ModelDrafter):
 
     @property
     def begun(self) -> int:
-        return self._prompt_len - self._unread
+        return super().begun if self._composed is None else self._prompt_len - self._unread
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of a draft step of late; 0: none was timed."""
+        return min(self._step_times, default=0.0)
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        began = self._clock()
+        expansion = super().expand(text, tails, runners_up)
+        if expansion.read == len(tails) == 1:
+            self._step_times.append(self._clock() - began)
+        return expansion
 
     @property
     def remains(self) -> tuple[int, Sequence[int]]:
@@ -110,13 +138,15 @@ class ComposedDrafter(ModelDrafter):
         def over() -> bool:
             return stopped() or answered()
 
+        if self._composed is None:
+            return super().read_prompt(text, held, stopped, answered)
         read = self.expand(text, [[]], 0).read
-        if self._composed is not None and not over():
+        if not over():
             for _ in self._composed.first_pieces():
                 read += self._read_lacking(over)
                 if over():
                     break
-            if self._whole and not over():
+            if self._reads is Reads.PARTS_FIRST and not over():
                 read += self._read_all(text, over)
         return read
 
@@ -139,11 +169,13 @@ class ComposedDrafter(ModelDrafter):
 
     @property
     def _most_ahead(self) -> int:
-        return super()._most_ahead - (0 if self._composed is None else self._sizes.most)
+        return super()._most_ahead - self._sizes.most
 
     def _make_room(self, ahead: int) -> Steps[int]:
+        if self._composed is None and self._length + ahead <= self.backend.context_length:
+            return 0
         if self._composed is None:
-            return (yield from super()._make_room(ahead))
+            self._composed = ComposedContext(self._prompt_len, self._sizes)
         self._composed.follow(self._text)
         if self._main.stem <= self._composed.window or not self._laid:  # nothing is read that stays
             self._lay_out(self._composed.head, self._composed.window)
@@ -253,9 +285,9 @@ class ComposedDrafter(ModelDrafter):
                 self.backend.extend([Entry(whole.number, read, tokens, len(tokens))])
                 read += len(tokens)
             if read == last and self._pays(whole.number, main.number, last):
-                self._composed, self._head, self._base = None, (), 0
+                self._composed, self._laid, self._head, self._base = None, [], (), 0
                 self._empty(main)
-                self._slots.append(whole)
+                self._slots[self._slots.index(main)], self._spare = whole, main
                 for slot in self._slots:
                     slot.stem = last if slot is whole else 0
                 return read
@@ -266,7 +298,9 @@ class ComposedDrafter(ModelDrafter):
 
     def _pays(self, whole: int, main: int, last: int) -> bool:
         """Whether a draft step over all of the text, in slot `whole`, takes little longer than one over its parts."""
-        return self._step_time(whole, last) <= _SLOWER * self._step_time(main, last - self._base)
+        pays = self._step_time(whole, last) <= SLOWER * self._step_time(main, last - self._base)
+        self.slow_from = None if pays else last
+        return pays
 
     def _step_time(self, slot: int, start: int) -> float:
         """Seconds of a draft step behind what a slot holds."""

@@ -6,9 +6,10 @@ may end anywhere. A text of another scope (see `specpair.engines.kept_texts`) sh
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
-from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
+from specpair.drafters.composed_drafter import SLOWER, ComposedDrafter, HeldContext, Reads, can_compose
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.kept_texts import can_cut, shared_length
@@ -20,18 +21,27 @@ from specpair.speculation.text_options import TextSpec
 
 K = TypeVar("K")
 
-
 PATIENCE = 1.0  # seconds of reading a prompt from which only parts of it are read at first
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Seconds of a draft model's passes."""
+
+    token: float  # a pass over one token that drafts the next one
+    read: float  # a token of a text that is read in one pass
+
+
+UNTIMED = PassTimes(0.0, 0.0)
 
 
 class WarmEngine:
     """An engine with the tokens that it holds of the last text. Used by one thread at a time."""
 
-    def __init__(self, engine: Backend, read_time: float = 0.0, *, whole: bool = False) -> None:
-        """`read_time`: seconds that a token of a prompt takes.
-        `whole`: whether a prompt of which parts are read at first is read as a whole, too, if there is time.
-        """
-        self._engine, self._read_time, self._whole = engine, read_time, whole
+    def __init__(self, engine: Backend, times: PassTimes = UNTIMED, *, whole: bool = False) -> None:
+        """`whole`: whether a prompt of which parts are read at first is read as a whole, too, if there is time."""
+        self._engine, self._times, self._whole = engine, times, whole
+        self._slow_from = inf  # tokens of a text from which steps over its parts are better than over all of it
         self._last: ModelDrafter | None = None
         self._scope: Hashable = None
 
@@ -66,40 +76,55 @@ class WarmEngine:
 
         What it does not share with the last text is released, so that it takes no memory.
         """
-        common = self.shared(prompt, scope)
-        parts = self._last.held if common and isinstance(self._last, ComposedDrafter) else None
+        common, last = self.shared(prompt, scope), self._last
+        self._learn(last)
+        parts = last.held if common and isinstance(last, ComposedDrafter) else None
         composed = parts is not None or self._composes(len(prompt), len(prompt) - common)
-        if composed and parts is not None:
-            parts = replace(parts, text=prompt[:common])
+        begun: HeldContext | tuple[int, int] | None = None
+        if parts is not None:
+            begun = replace(parts, text=prompt[:common])
             self.empty(but=parts.slot)
-        elif composed or self._last is None or not common:
-            self.empty()
-            common = 0
-        begun = None
-        if common and parts is None and self._last is not None:
-            begun = self._last.remains[0], common
+        elif last is not None and common and not composed:
+            begun = last.remains[0], common
             self.empty(but=begun[0])
+        else:
+            self.empty()
         self._scope = scope
-        if composed:
+        if can_compose(self._engine):
+            first = self._whole and len(prompt) < self._slow_from
             self._last = ComposedDrafter(
                 self._engine,
                 spec.drawn,
                 vocabulary_size,
                 draws=spec.strategy.draws,
                 prompt_len=len(prompt),
-                held=parts,
-                whole=self._whole,
+                held=begun,
+                reads=(Reads.PARTS_FIRST if first else Reads.PARTS) if composed else Reads.ALL,
             )
         else:
+            assert not isinstance(begun, HeldContext)
             self._last = model_drafter(self._engine, spec, vocabulary_size, len(prompt), begun)
         return self._last
+
+    def _learn(self, last: ModelDrafter | None) -> None:
+        """Learn from the last text whether draft steps over all of it took too long."""
+        if not isinstance(last, ComposedDrafter):
+            return
+        length, token = last.context_read.read, self._times.token
+        if last.slow_from is not None:
+            self._slow_from = min(self._slow_from, last.slow_from)
+        elif last.held is None and length > SIZES.most and token:
+            # What a step takes grows with what it attends to.
+            parts = token + max(0.0, last.step_time - token) * SIZES.most / length
+            if last.step_time > SLOWER * parts:
+                self._slow_from = min(self._slow_from, length)
 
     def _composes(self, length: int, unread: int) -> bool:
         """Whether only parts of a prompt are read, at first at least."""
         if length <= SIZES.sink + SIZES.window:  # the parts are the whole
             return False
-        too_long = length > self._engine.context_length - SIZES.window
-        return (too_long or unread * self._read_time > PATIENCE) and can_compose(self._engine)
+        too_long = length > self._engine.context_length - SIZES.window or length >= self._slow_from
+        return (too_long or unread * self._times.read > PATIENCE) and can_compose(self._engine)
 
     def emptied(self) -> Backend:
         """The engine itself, with empty slots."""
@@ -126,14 +151,6 @@ def warmest(engines: Iterable[tuple[K, WarmEngine]], prompt: Sequence[int], scop
 READ_WIDTH = 32  # most tokens of the pass that shows how long reading takes
 _ROUNDS = 5  # passes of each kind
 _LIMIT = 0.5  # seconds after which no further round begins
-
-
-@dataclass(frozen=True, slots=True)
-class PassTimes:
-    """Seconds of a draft model's passes."""
-
-    token: float  # a pass over one token that drafts the next one
-    read: float  # a token of a text that is read in one pass
 
 
 def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:

@@ -60,7 +60,7 @@ class SharedDraftModel:
         if backend is not None and self._shared is not None:
             times, spare = pass_times(backend, clock), backend.slots >= 2 * slots and can_compose(backend)
             views = [self._shared.view(2 if spare else 1, PASS_TOKENS) for _ in range(slots)]
-            self._free = [WarmEngine(view, times.read, whole=not self.shares_device) for view in views]
+            self._free = [WarmEngine(view, times, whole=not self.shares_device) for view in views]
             self.step_time = times.token
 
     @property

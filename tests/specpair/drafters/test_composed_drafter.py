@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.base import read_prompt
-from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
+from specpair.drafters.composed_drafter import ComposedDrafter, Reads, can_compose
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import SharedEngine
-from specpair.drafters.warm_engine import WarmEngine
+from specpair.drafters.warm_engine import PassTimes, WarmEngine
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import (
@@ -183,8 +184,10 @@ def test_the_first_pieces_are_given_up_for_the_first_copy() -> None:
 
 
 def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
-    text, engine, times = prompt_of(100), backend(), iter([0, 10, 20, 30, 40, 49, 60, 69])
-    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=100, sizes=SIZES, whole=True, clock=lambda: next(times))
+    text, engine, times = prompt_of(100), backend(), chain([0, 0, 10, 20, 30, 40, 49, 60, 69], repeat(0))
+    drafter = ComposedDrafter(
+        engine, DRAWN, 258, prompt_len=100, sizes=SIZES, reads=Reads.PARTS_FIRST, clock=lambda: next(times)
+    )
     read_prompt(drafter, text, drafter.begun, never, never)
     assert drafter.context_read == ContextRead(0, 0, 100, 100) and drafter.held is None
     plain = ModelDrafter(backend(), DRAWN, 258, prompt_len=100)
@@ -204,8 +207,10 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
 
     length = 120 if reason == "too long" else 100
     text, engine = prompt_of(length), FullAbove(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
-    times = iter([0, 20, 30, 50, 60, 70, 80, 90])
-    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=length, sizes=SIZES, whole=True, clock=lambda: next(times))
+    times = chain([0, 0, 20, 30, 50, 60, 70, 80, 90], repeat(0))
+    drafter = ComposedDrafter(
+        engine, DRAWN, 258, prompt_len=length, sizes=SIZES, reads=Reads.PARTS_FIRST, clock=lambda: next(times)
+    )
     read_prompt(drafter, text, drafter.begun, never, lambda: reason == "answered" and engine.fed > 60)
     assert drafter.context_read.window == 12
     assert drafter.expand([*text, 9], [[]], 0).read == 1
@@ -242,7 +247,7 @@ def drafter_of(warm: WarmEngine, prompt: list[int]) -> ModelDrafter:
 
 def test_a_warm_turn_reads_what_is_new_and_keeps_the_pieces() -> None:
     engine = ScriptedBackend(Script(seed=5), slots=3, context_length=4096, max_batch_tokens=512)
-    warm = WarmEngine(engine, read_time=0.01)
+    warm = WarmEngine(engine, PassTimes(0.001, 0.01))
     prompt = prompt_of(9000)
     first = drafter_of(warm, prompt)
     assert isinstance(first, ComposedDrafter)
@@ -256,4 +261,27 @@ def test_a_warm_turn_reads_what_is_new_and_keeps_the_pieces() -> None:
     other = drafter_of(warm, prompt_of(8000)[::-1])
     assert other.begun == 8000 - 576 and other.expand(prompt_of(8000)[::-1], [[]], 0).read == 576
     short = drafter_of(warm, [1, 2, 3])
-    assert not isinstance(short, ComposedDrafter) and short.expand([1, 2, 3], [[]], 0).read == 3
+    assert short.expand([1, 2, 3], [[]], 0).read == 3 and short.context_read == ContextRead(0, 0, 3, 3)
+
+
+def test_a_text_that_outgrows_the_context_goes_on_with_its_parts() -> None:
+    text, engine = prompt_of(120), backend()
+    drafter = ComposedDrafter(engine, DRAWN, 258, prompt_len=120, sizes=SIZES, reads=Reads.ALL)
+    assert drafter.expand(text, [[]], 0).read == 120
+    text = [*text, *text[50:58]]
+    assert drafter.expand(text, [[]], 0).read == 8 and drafter.context_read == ContextRead(0, 0, 128, 128)
+    text = [*text, *text[58:61]]
+    assert drafter.expand(text, [[]], 0).read == SIZES.sink + SIZES.window + SIZES.piece, "the piece is known"
+    assert drafter.context_read == ContextRead(4, 12, 12, 131)
+
+
+def test_steps_over_a_long_text_that_take_too_long_make_the_next_turn_read_parts() -> None:
+    prompt = prompt_of(3000)
+    for token, reads in ((0.0, 1), (1e-9, 576), (1e9, 1)):  # seconds of a step behind hardly any text
+        warm = WarmEngine(ScriptedBackend(Script(seed=5), slots=3, context_length=4096), PassTimes(token, 0.0))
+        first = drafter_of(warm, prompt)
+        for length in (3000, 3001):
+            first.expand([*prompt, 5][:length], [[]], 0)
+        assert first.context_read.read == 3001
+        second = drafter_of(warm, [*prompt, 5, 6])
+        assert second.expand([*prompt, 5, 6], [[]], 0).read == reads
