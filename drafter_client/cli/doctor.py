@@ -197,7 +197,7 @@ def _machine_lines(machine: checks.Machine) -> list[str]:
 
 
 def _models_table(models: Sequence[checks.ModelSpeed]) -> Table:
-    headings = ("model", "step ms", "tokens/s", f"pass of {checks.WIDE} ms", "in steps", "weights GB/s", "KV MiB")
+    headings = ("model", "step ms", "tokens/s", f"pass of {checks.WIDE} ms", "in steps", "GB/s", "KV MiB")
     rows = []
     for each in models:
         wide, step = each.pass_of_8_ms, each.step_ms
