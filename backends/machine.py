@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from specpair.engines.backend import Backend
-from specpair.engines.errors import ModelLoadError
+from specpair.engines.errors import NoRoom
 
 MOST_AUTO_SLOTS = 16
 CGROUP = Path("/sys/fs/cgroup")
@@ -79,12 +79,12 @@ def slots_that_fit(bytes_per_slot: int, available: int) -> int:
 
 
 def check_room(backend: Backend, available: int) -> None:
-    """Raises ModelLoadError if the KV cache that `backend` is about to allocate exceeds the `available` bytes.
+    """Raises NoRoom if the KV cache that `backend` is about to allocate exceeds the `available` bytes.
 
     Libraries would allocate it all the same, and bring down the process or the machine.
     """
     if backend.kv_bytes > available:
-        raise ModelLoadError(
+        raise NoRoom(
             f"the KV cache of {backend.slots} slots of {backend.context_length} tokens takes "
             f"{gib(backend.kv_bytes)} GiB, {gib(available)} are available: lower slots or context"
         )

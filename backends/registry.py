@@ -80,6 +80,13 @@ def load(name: str, options: LoadOptions, progress: Progress | None = None) -> B
     return backend
 
 
+def load_draft(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
+    """Load a draft model as `load` does, where the engine chooses nothing else for one. Raises ModelLoadError."""
+    own = getattr(_module(name), "load_draft", None) if name in _MODULES else None
+    backend: Backend = load(name, options, progress) if own is None else own(options, progress)
+    return backend
+
+
 def _of_plugin(name: str, options: LoadOptions, progress: Progress | None) -> Backend:
     """Load a model with an engine of another distribution, which errors name. Raises ModelLoadError."""
     try:

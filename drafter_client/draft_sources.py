@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
 from backends.named_model import file_of, known_drafters
-from backends.registry import load
+from backends.registry import load_draft
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
@@ -103,6 +103,8 @@ class DraftModel:
             info = client.model()
             engine = replace(self.engine, weights=self.weights)
             backend = load_model(self.backend, engine, self._file(info), branches, texts, self.progress)
+            kept = f"{backend.kv_bytes / 2**20:.1f} MiB of KV cache, for prompts of any length"
+            _log.info("%s: %s", one_line(backend.model_name), kept)
             times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
             yield self._drafting(backend, times, engines, stack, client, info)
@@ -274,7 +276,7 @@ def load_model(
     )
     try:
         with progress(model.name) as report:
-            return load(backend, chosen, report)
+            return load_draft(backend, chosen, report)
     except ModelLoadError as error:
         if texts == 1:
             raise

@@ -14,7 +14,7 @@ from models.hub.names import HubOptions
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.corpus.draft_corpus import CorpusOptions
-from specpair.engines.load_options import FASTEST, LoadOptions
+from specpair.engines.load_options import DRAFT_KV, FASTEST, KV_TYPES, LoadOptions, check_draft_kv
 from specpair.http_service.options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import like, option, settings_of
 from specpair.speculation.policy.experience import policy_at
@@ -27,6 +27,11 @@ _MOST_TEXTS = 64  # texts at a time: each has its own threads and connections
 _LONGEST = 1e6  # seconds
 ENGINE = settings_of(LoadOptions, "drafter")
 ENGINE["context"] = ENGINE["context"].saying(ge=8)  # fewer are no room for a prompt and a draft
+ENGINE["kv_type"] = ENGINE["kv_type"].saying(
+    choices=OneOf(DRAFT_KV, KV_TYPES),  # `check` has the reason why one of the others is refused
+    check=check_draft_kv,
+    words=f"{ENGINE['kv_type'].about.words}; q8_0 is taken by itself where f16 does not fit into memory",
+)
 
 
 def engines(drafters: bool) -> OneOf:

@@ -28,7 +28,7 @@ from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import COARSE_KV, DRAFT_KV, LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.options import ACCESS, ROUTER, check_keys
 from specpair.options.option import Option
@@ -149,7 +149,8 @@ class Settings(_Options):
         """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens on `devices`
         devices.
 
-        `deterministic` stays off: the draft model's logits do not affect the text.
+        `deterministic` stays off: the draft model's logits do not affect the text. Its KV cache is of the target's
+        type, or of the smallest that is precise enough for a draft model.
         """
         texts, same = self.draft_slots_for(slots), self.draft_engine == self.backend
         shared = self.load_options() if same else LoadOptions(batch_tokens=self.batch_tokens)
@@ -165,6 +166,7 @@ class Settings(_Options):
             threads=None if self.draft_threads == "auto" else self.draft_threads,
             device=self.draft_device or shared.device,
             deterministic=False,
+            kv_type=DRAFT_KV[-1] if shared.kv_type in COARSE_KV else shared.kv_type,
             weights=self.draft_weights,
             tensor_parallel=devices_of_draft(self.draft_engine, self.backend, devices),
         )

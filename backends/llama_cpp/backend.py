@@ -18,7 +18,6 @@ import numpy as np
 from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.model import (
-    COARSE_KV,
     KV_TYPES,
     LlamaVocabulary,
     chat_templates,
@@ -31,8 +30,8 @@ from backends.machine import available_bytes, check_room, slots_that_fit, thread
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.command_line.start import interrupts_held
 from specpair.engines.backend import Backend, Entry, Logits, Progress
-from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError
-from specpair.engines.load_options import MOST_SLOTS, LoadOptions
+from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError, NoRoom
+from specpair.engines.load_options import COARSE_KV, MOST_SLOTS, LoadOptions
 
 ONE_PATH = 63  # tokens; wider passes have another kernel for attention
 _TRIED = (4, 8, 16, 32, ONE_PATH)  # widths of passes
@@ -167,7 +166,7 @@ class LlamaBackend(Backend):
         with interrupts_held():
             context = lib.llama_init_from_model(self._model, params)
         if not context:
-            raise ModelLoadError(
+            raise NoRoom(
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
                 f"of KV cache): lower slots or context ({take_warnings()})"
             )

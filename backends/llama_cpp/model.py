@@ -16,7 +16,6 @@ from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Kind, Vocabulary
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
-COARSE_KV = ("q4_0",)  # keys that are too coarse to be moved to other positions
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 
 _TEMPLATE = "tokenizer.chat_template"

@@ -20,7 +20,7 @@ from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.addresses import addresses_of
 from drafter_client.modes.memory import memory_file
-from drafter_client.options import Mode
+from drafter_client.options import BRANCHES, Mode
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
@@ -136,10 +136,10 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     report = DoctorReport(checks.this_machine(), checks.engines())
     if options.backend == "llama_cpp":
         report.missing += checks.of_llama_cpp(report.engines, report.machine.gpus)
-    target = (options.model or DEFAULT_TARGET, None, STORED)
-    for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
+    target = (options.model or DEFAULT_TARGET, None, STORED, 1)
+    for model in (target, (options.draft_model, options.draft_hf, options.draft_weights, BRANCHES)):
         with _as_finding(report.missing, options):
-            report.models.append(_speed(options, path, hf, weights))
+            report.models.append(_speed(options, *model))
     url = ""
     with _as_finding(report.missing, options):  # a host that was joined may answer nowhere
         url = verifier(options)
@@ -174,16 +174,17 @@ def _as_finding(findings: list[checks.Finding], options: argparse.Namespace) -> 
         findings.append(checks.Finding(told(error)))
 
 
-def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> checks.ModelSpeed:
-    """The speed of the model at `path`, or of the one called `hf` on the hub. Raises ModelLoadError."""
+def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str, branches: int) -> checks.ModelSpeed:
+    """The speed of the model at `path`, or of the one called `hf` on the hub, with slots for `branches` branches.
+    Raises ModelLoadError."""
     engine = replace(engine_of(options), weights=weights)
     if hf is not None:
         path = named_file(hf, options.backend, engine, loading)
-    with closing(load_model(options.backend, engine, path, progress=loading)) as backend:
+    with closing(load_model(options.backend, engine, path, branches, progress=loading)) as backend:
         times = {width: 1e3 * took for width, took in checks.time_passes(backend, time.perf_counter).items()}
         size = path.stat().st_size if path.is_file() else 0
         named = backend.model_name, options.backend
-        return checks.ModelSpeed(*named, size, backend.threads, times[1], times.get(checks.WIDE))
+        return checks.ModelSpeed(*named, size, backend.kv_bytes, backend.threads, times[1], times.get(checks.WIDE))
 
 
 def _machine_lines(machine: checks.Machine) -> list[str]:
@@ -196,13 +197,13 @@ def _machine_lines(machine: checks.Machine) -> list[str]:
 
 
 def _models_table(models: Sequence[checks.ModelSpeed]) -> Table:
-    headings = ("model", "step ms", "tokens/s", f"pass of {checks.WIDE} ms", "in steps", "weights GB/s")
+    headings = ("model", "step ms", "tokens/s", f"pass of {checks.WIDE} ms", "in steps", "GB/s", "KV MiB")
     rows = []
     for each in models:
         wide, step = each.pass_of_8_ms, each.step_ms
         passes = (None, None) if wide is None else (wide, wide / step)
         read = each.bytes / step / 1e6 if each.bytes else None  # if a decode step reads each weight once
-        rows.append((each.name, *map(figure, (step, 1e3 / step, *passes, read))))
+        rows.append((each.name, *map(figure, (step, 1e3 / step, *passes, read, each.kv_bytes / 2**20))))
     return Table(headings, tuple(rows))
 
 

@@ -136,12 +136,14 @@ def of_llama_cpp(
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
     """`step_ms`: of a pass over one token; `pass_of_8_ms`: over `WIDE`, None where a pass takes fewer.
-    `bytes`: of the model's file, or 0 if it is no file; `threads`: CPU threads, 0 on another device.
+    `bytes`: of the model's file, or 0 if it is no file; `kv_bytes`: of the KV cache, for a prompt of any length;
+    `threads`: CPU threads, 0 on another device.
     """
 
     name: str
     engine: str
     bytes: int
+    kv_bytes: int
     threads: int
     step_ms: float
     pass_of_8_ms: float | None

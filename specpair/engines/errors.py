@@ -24,6 +24,10 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), repr(error))
 
 
+class NoRoom(ModelLoadError):
+    """The model's KV cache does not fit into memory."""
+
+
 class NoGenerator(ModelLoadError):
     """The model is for embeddings or ranking, or an encoder with a decoder: it does not write a text token by token."""
 

@@ -12,6 +12,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 # those of a draft model may change, which do not affect the text.
 STORED, FASTEST = "stored", "auto"
 WEIGHTS = (FASTEST, STORED)
+KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
+DRAFT_KV = ("f16", "q8_0")  # of a draft model, as help lists them
+COARSE_KV = ("q4_0",)  # keys that are too coarse to be moved to other positions
 COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
@@ -60,9 +63,8 @@ class LoadOptions:
     kv_type: str = option(
         "f16",
         "llama.cpp: data type of the KV cache",
-        choices=("f32", "f16", "q8_0", "q4_0"),
+        choices=KV_TYPES,
         group="model",
-        only="verifier",
     )
     mmap: bool = option(True, "map the model file into memory instead of reading it", group="model", only="verifier")
     threads: int | None = option(
@@ -147,6 +149,15 @@ class LoadOptions:
             usual = (field.default, 1) if field.name == "tensor_parallel" else (field.default,)
             if field.name in names and getattr(self, field.name) not in usual:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
+
+
+def check_draft_kv(kv_type: str) -> None:
+    """Raises ValueError for a data type of the KV cache with which a model should not draft."""
+    if kv_type in COARSE_KV:
+        raise ValueError(
+            f"{kv_type} is too coarse for a draft model: it picks other tokens, more so when a long prompt moves its "
+            f"keys to other positions. Choose {' or '.join(DRAFT_KV)}"
+        )
 
 
 class FreeMemory(NamedTuple):

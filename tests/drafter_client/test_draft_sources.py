@@ -160,7 +160,7 @@ def drafting(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedBackend]:
         loaded.append(ScriptedBackend(Script(seed=1), slots=4, context_length=2048))
         return loaded[-1]
 
-    monkeypatch.setattr(draft_sources, "load", load)
+    monkeypatch.setattr(draft_sources, "load_draft", load)
     return loaded
 
 

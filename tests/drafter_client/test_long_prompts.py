@@ -1,13 +1,18 @@
 """A pair on a prompt that the draft model reads parts of: the text is the target's own, and the next turn is warm."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair
+from drafter_client.draft_sources import load_model
+from models import DEFAULT_DRAFT
+from specpair.drafters.warm_engine import WarmEngine
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.drafting.composed_context import SIZES
+from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.support import plain, serving
 
 LONG = 9000
@@ -43,3 +48,27 @@ def test_a_prompt_that_fits_is_read_as_a_whole() -> None:
         done = pair.generate([97] * 500, Options(max_tokens=20, mode=Mode.REMOTE)).read()
     context = done.stats.draft_context
     assert context is not None and context.read == context.of
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_draft_model_has_memory_for_a_prompt_of_any_length(kv_type: str) -> None:
+    with closing(load_model("llama_cpp", LoadOptions(threads=1, kv_type=kv_type), DEFAULT_DRAFT, branches=2)) as model:
+        taken = model.kv_bytes
+        for length in (LONG, 131_072):
+            prompt = [(at * at + at // 7) % 251 for at in range(length)]
+            engine = WarmEngine(model)
+            drafter = engine.drafter(TextSpec(), model.vocabulary.size, prompt, None)
+            drafter.read_prompt(prompt, drafter.begun, bool, bool)
+            assert len(drafter.expand(prompt, [[]], 0).proposals) == 1
+            assert drafter.context_read.of == length and drafter.context_read.pieces > 0, "keys were moved"
+            assert (model.kv_bytes, engine.held) == (taken, drafter.context_read.read)
+            engine.empty()
+
+
+def test_the_start_tells_the_memory_of_the_draft_model(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "specpair.drafter")
+    with serving(target()) as verifier, Pair(verifier.url, DRAFT):
+        pass
+    assert "scripted-1: 0.0 MiB of KV cache, for prompts of any length" in [
+        each.getMessage() for each in caplog.records
+    ]

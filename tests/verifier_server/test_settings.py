@@ -55,6 +55,9 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     expected = replace(expected, contexts=8, shared_cells=8 * SPARE_CELLS, spare_slots=8, weights=FASTEST)
     assert settings.draft_options(16, 2048) == expected
     assert settings.load_options().weights == STORED, "those of the target are the text's"
+    coarse, _ = from_flags(["--draft-model", str(DEFAULT_DRAFT), "--kv-type=q4_0"], {})
+    kept = coarse.load_options().kv_type, coarse.draft_options(16, 2048).kv_type
+    assert kept == ("q4_0", "q8_0"), "too coarse for a draft model"
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from backends.machine import cores_to_use
-from backends.registry import load
+from backends.registry import load_draft
 from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.composed_drafter import can_compose
 from specpair.drafters.shared_engine import SharedEngine
@@ -140,7 +140,7 @@ def load_draft_model(
     options = settings.draft_options(target.slots, target.context_length, target.devices)
     with ExitStack() as on_failure:
         try:
-            backend = given or load(settings.draft_engine, options, progress)
+            backend = given or load_draft(settings.draft_engine, options, progress)
             on_failure.callback(backend.close)
             differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
             if differs is not None:

@@ -86,6 +86,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
     "context": (10, 20, 30),
+    "kv_type": ("q8_0", "f32", "q8_0"),
     "compile_widths": ("1,4", "8", "16,32"),
     "compile_spans": ("1,4", "8", "16,32"),
     "compile_cache": ("/1", "/2", "/3"),
@@ -193,6 +194,12 @@ def test_each_setting_is_taken_from_the_highest_layer(
         ('threads = "many"', "threads: 'many' is neither auto nor a whole number"),
         ("threads = true", "threads: 'true' is neither auto nor a whole number"),
         ('mode = "fuse"', "mode: no 'fuse'; did you mean fused?"),
+        ('kv_type = "q8"', "kv_type: no 'q8'; did you mean q8_0?"),
+        (
+            'kv_type = "q4_0"',
+            "kv_type: q4_0 is too coarse for a draft model: it picks other tokens, more so when a long prompt moves "
+            "its keys to other positions. Choose f16 or q8_0",
+        ),
         ('backend = "abacus"', "backend: no 'abacus'; choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
         ('draft_model = ""', "draft_model: is empty: name a file or a folder"),
         ('lookup = "perhaps"', "lookup: Input should be a valid boolean, unable to interpret input"),
@@ -289,8 +296,8 @@ def test_error_of_an_engine_names_the_setting_as_it_was_given(
     monkeypatch.setenv("DRAFTER_DEVICE", "cpu")
     assert drafter("--prompt", "a").err == f"drafter: DRAFTER_DEVICE: {refusal}\n"
     assert drafter("--prompt", "a", "--device", "cpu").err == f"drafter: --device: {refusal}\n"
-    unknown = ModelLoadError("kv_type 'x' is unknown", "kv_type")
-    assert explained(unknown, drafter_options([])) == "kv_type 'x' is unknown", "there is no such flag"
+    unknown = ModelLoadError("mmap 'x' is unknown", "mmap")
+    assert explained(unknown, drafter_options([])) == "mmap 'x' is unknown", "there is no such flag"
 
 
 @pytest.mark.parametrize("command", ["drafter", "solo", "compare"])

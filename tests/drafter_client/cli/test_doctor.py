@@ -47,6 +47,7 @@ def test_what_a_verifier_would_gain_is_what_mode_auto_expects(
     assert (status, told["missing"]) == (0, [])
     assert [each["engine"] for each in told["models"]] == ["scripted", "scripted"]
     assert all(0 < each["step_ms"] and 0 < each["pass_of_8_ms"] for each in told["models"])
+    assert [each["kv_bytes"] for each in told["models"]] == [0, 0], "the scripted engine keeps no keys and values"
     [gain] = told["verifiers"]
     assert gain["url"] == verifier.url and gain["round_trip_ms"] > 0 and len(gain["pass_ms"]) >= 8
     assert set(gain["expected"]) == {"target", "remote"}

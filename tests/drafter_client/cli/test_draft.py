@@ -104,7 +104,7 @@ def test_the_draft_model_gets_a_slot_for_each_branch_and_little_memory(
         asked.append(options)
         return ScriptedBackend(Script(seed=1), slots=options.slots or 1)
 
-    monkeypatch.setattr(draft_sources, "load", load)
+    monkeypatch.setattr(draft_sources, "load_draft", load)
     given = ["--prompt", "a"] if texts == 1 else []
     ran = drafter("--verifier", verifier.url, "--max-tokens", "2", *given, *flags)
     assert ran.status == 0, ran.err
@@ -121,7 +121,7 @@ def test_a_draft_model_without_room_is_reported_in_terms_of_flags(
 
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\nb\n", encoding="utf-8")
-    monkeypatch.setattr(draft_sources, "load", load)
+    monkeypatch.setattr(draft_sources, "load_draft", load)
     ran = drafter("--verifier", verifier.url, "--prompt-file", str(prompts), "--concurrency", "2")
     assert (ran.status, ran.out) == (1, "")
     message = "no room for 12 rows; slots are for 2 texts at a time (--concurrency), 6 for each (--branches)"

@@ -122,9 +122,9 @@ def test_setting_like_another_has_its_range() -> None:
 
 
 def test_an_engine_s_option_is_the_same_setting_at_both_ends() -> None:
-    assert {name: OPTIONS[name] for name in ENGINE} == ENGINE | {"context": OPTIONS["context"]}
+    assert {name: OPTIONS[name] for name in ENGINE} == ENGINE | {name: OPTIONS[name] for name in ("context", "kv_type")}
     assert ENGINE["context"] == OPTIONS["context"].saying(ge=8), "the drafter needs more of it"
     of_target = settings_of(LoadOptions, "verifier")
     assert {name for name in of_target if name not in ENGINE} == {
-        *("model", "slots", "kv_type", "mmap", "batch_tokens", "flash_attention", "deterministic"),
+        *("model", "slots", "mmap", "batch_tokens", "flash_attention", "deterministic"),
     }

@@ -49,7 +49,7 @@ class Loads:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
     replaced = Loads()
-    monkeypatch.setattr("verifier_server.generation.draft_model.load", replaced)
+    monkeypatch.setattr("verifier_server.generation.draft_model.load_draft", replaced)
     yield replaced
     replaced.resume.set()
 
