@@ -102,7 +102,7 @@ class SlotPool:
         if alike is None and (nearest := self._kept.nearest(session.tokens, scope)) is not None:
             return self._continue(nearest, session, 0)
         if self._free:
-            self._begin(session, Slot(self._free.pop()), 0)
+            self._slots[session] = Slot(self._free.pop(), readings=readings_with((), 0, session.prompt_len))
             return True
         if (oldest := self._kept.oldest(other_than=alike)) is not None:
             return self._continue(oldest, session, 0)
