@@ -43,6 +43,7 @@ _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
 _TILE = 64  # rows from which on flash attention on CPUs sums in float32 tiles; fewer take another kernel
 # Multiplication takes repacked weights by groups of 4 rows, AMX by tiles of 16; the rows behind take another kernel.
 _ROWS = 16 if b"AMX_INT8 = 1" in lib.llama_print_system_info() else 4
+_FEWEST = max(8, _ROWS)  # rows; fewer take another kernel for K-quants that were not repacked
 
 
 class LlamaBackend(Backend):
@@ -106,7 +107,7 @@ class LlamaBackend(Backend):
             if not (self._deterministic or sizes or lib.llama_supports_gpu_offload()):
                 self.even_width = ONE_PATH if lib.llama_model_ftype(self._model) in _ONE_KERNEL else None
             if not (self._deterministic or sizes):
-                self.reuse_step, self.reuse_rest = _ROWS, _TILE
+                self.reuse_step, self.reuse_rest, self.wide_pass = _ROWS, _FEWEST, _TILE
             # For each slot the tokens that are read again before those of a batch.
             self._room = self.max_batch_tokens + (JOINED * self.slots if sizes else 0) + 1
             kept_states = sizes.kept_states if sizes and self.slots == 1 else 0

@@ -24,6 +24,7 @@ from models import DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.kept_texts import reusable
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.prompt_passes import Reading, prompt_pass
 
 DRAFTS = (4, 1, 7, 2, 5, 3, 6)  # draft tokens of a pass, by turns
 Difference = tuple[int, int] | None  # where a text first differs from another one, and its token there
@@ -80,22 +81,28 @@ def gap(
 
 def _target_logits(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
     """The logits of each token of the target-only text, past any end token."""
-    rows = [_read(backend, prompt)]
+    rows = [_read(backend, 0, prompt, 0)]
     while len(rows) < count:
         position = len(prompt) + len(rows) - 1
         rows.append(backend.extend([Entry(0, position, [int(rows[-1].argmax())], 0)])[0][0].copy())
     return rows
 
 
-def _read(backend: Backend, prompt: Sequence[int]) -> Logits:
-    backend.release(0)
-    [[row]] = backend.extend([Entry(0, 0, prompt, len(prompt) - 1)])
+def _read(backend: Backend, slot: int, prompt: Sequence[int], held: int) -> Logits:
+    """The logits behind a prompt, read in a verifier's passes. `held`: tokens of it that the slot holds."""
+    if not held:
+        backend.release(slot)
+    end, most = len(prompt), backend.max_batch_tokens
+    while (fed := min(end - held, prompt_pass(backend, held, end, end - held, most))) < end - held:
+        backend.extend([Entry(slot, held, prompt[held : held + fed], fed)])
+        held += fed
+    [[row]] = backend.extend([Entry(slot, held, prompt[held:], fed - 1)])
     return np.array(row)
 
 
 def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
     """The position where the text with drafts first differs from `own`, and its token there."""
-    if (first := int(_read(backend, prompt).argmax())) != own[0]:
+    if (first := int(_read(backend, 0, prompt, 0).argmax())) != own[0]:
         return 0, first
     known, lengths = 1, cycle(DRAFTS)  # `known`: tokens of the text so far, all as in `own`
     while known < len(own):
@@ -122,12 +129,11 @@ def over_copy(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Di
 
 
 def _reused(backend: Backend, prompt: Sequence[int]) -> int:
-    return reusable(backend, 0, prompt, len(prompt), prompt, 0)
+    return reusable(backend, 0, prompt, len(prompt), [Reading(0, len(prompt))], prompt, 0)
 
 
 def _over(backend: Backend, slot: int, prompt: Sequence[int], own: Sequence[int]) -> Difference:
-    held = _reused(backend, prompt)
-    [[row]] = backend.extend([Entry(slot, held, prompt[held:], len(prompt) - held - 1)])
+    row = _read(backend, slot, prompt, _reused(backend, prompt))
     for at, expected in enumerate(own):
         if (token := int(row.argmax())) != expected:
             return at, token

@@ -64,8 +64,10 @@ class Backend(ABC):
     `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
                        one token each would leave; None: not known
     `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens
-    `reuse_rest`       and leaves at least so many to read: then they are computed as without that text.
-                       One is enough where both the prompt and that text are shorter
+    `reuse_rest`       and leaves at least so many to read
+    `wide_pass`        from this many tokens on, a pass has other kernels than narrower ones, and so other last bits.
+                       The width of narrower ones does not matter if it is `reuse_rest` or more. If given, the end of a
+                       prompt is read in a narrow pass (see `specpair.engines.prompt_passes`); None: it is not
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `can_splice`       whether `splice` works; if not, it raises BadEntry
     `takes_trees`      whether entries may have `parents`
@@ -88,6 +90,7 @@ class Backend(ABC):
     even_width: int | None = None
     reuse_step: int = 1
     reuse_rest: int = 1
+    wide_pass: int | None = None
     can_copy: bool = True
     can_splice: bool = False
     takes_trees: bool = False

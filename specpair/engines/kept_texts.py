@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from math import inf
 
 from specpair.engines.backend import Backend
+from specpair.engines.prompt_passes import Reading, unchanged
 
 SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than those a slot already holds
 
 
 @dataclass(eq=False, slots=True)
 class KeptText:
-    """The first tokens of a text that has ended, and the slot that holds them."""
+    """The first tokens of a text that has ended, the slot that holds them, and which of them were read as prompts."""
 
     slot: int
     tokens: list[int]
     scope: Hashable
+    readings: Sequence[Reading]
 
 
 class KeptTexts:
@@ -68,7 +70,8 @@ class KeptTexts:
         found, best = None, more_than + SHARED_AT_LEAST - 1
         for text in self._texts:
             if text.scope == scope:
-                common = reusable(self._backend, text.slot, text.tokens, len(text.tokens), tokens, best)
+                held = text.tokens, len(text.tokens), text.readings
+                common = reusable(self._backend, text.slot, *held, tokens, best)
                 if common > best:
                     found, best = text, common
         return (found, best) if found is not None else (None, 0)
@@ -76,14 +79,14 @@ class KeptTexts:
     def nearest(self, tokens: Sequence[int], scope: Hashable) -> KeptText | None:
         """The kept text that shares a long prefix with `tokens` and has few other tokens; None: there is none.
 
-        Where nothing of it can be reused, as `Backend.reuse_rest` asks for more, a text like it still gets the same
-        bits again in its place: an engine may sum in the order of its memory.
+        Where nothing of it can be reused, as a wide pass takes more, a text like it still gets the same bits again in
+        its place: an engine may sum in the order of its memory.
         """
-        found, best = None, SHARED_AT_LEAST - 1
+        found, best, others = None, SHARED_AT_LEAST - 1, 2 * (self._backend.wide_pass or 1)
         for text in self._texts:
             if text.scope == scope:
                 common = shared_length(text.tokens, tokens, min(len(text.tokens), len(tokens)))
-                if common > best and len(text.tokens) - common <= 2 * self._backend.reuse_rest:
+                if common > best and len(text.tokens) - common <= others:
                     found, best = text, common
         return found
 
@@ -95,19 +98,26 @@ class KeptTexts:
         return [text.slot for text in lost]
 
 
-def reusable(backend: Backend, slot: int, text: Sequence[int], held: int, tokens: Sequence[int], more_than: int) -> int:
-    """How many of the first `tokens` can be taken from `slot`, which holds the first `held` tokens of `text`; 0 unless
-    they are `more_than` so many.
+def reusable(
+    backend: Backend,
+    slot: int,
+    text: Sequence[int],
+    held: int,
+    readings: Sequence[Reading],
+    tokens: Sequence[int],
+    more_than: int,
+) -> int:
+    """How many of the first tokens of a prompt can be taken from `slot`, which holds the first `held` tokens of `text`;
+    0 unless they are `more_than` so many.
 
-    `Backend.reuse_rest` tokens are left to read: one, for its logits, or more. One is enough where both texts have
-    fewer: then all their tokens were, and are, computed in narrow passes.
+    `readings`: which tokens of `text` were read as prompts.
+    `tokens`: the prompt. `Backend.reuse_rest` of them are left to read, or as many more as `unchanged` asks for.
     """
-    step, rest = backend.reuse_step, backend.reuse_rest
-    most = min(held, len(tokens) - (rest if max(len(text), len(tokens)) >= rest else 1))
+    most = min(held, len(tokens) - backend.reuse_rest)
     # The token behind `more_than` is compared first: most texts differ there or before.
     if most <= more_than or text[more_than] != tokens[more_than]:
         return 0
-    common = shared_length(text, tokens, most) // step * step
+    common = unchanged(backend, readings, shared_length(text, tokens, most), len(tokens))
     return common if common > more_than and pays_to_cut(backend, slot, common) else 0
 
 

@@ -13,6 +13,7 @@ from math import inf
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.errors import BackendError
+from specpair.engines.prompt_passes import prompt_pass
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
@@ -44,14 +45,14 @@ class BatchItem:
 class BatchPlan:
     """The next pass: `parts[i]` says what `batch[i]` is for.
 
+    `backend`: the engine. If it has an `even_width`, generated tokens that a slot lacks are fed in pieces no wider than
+    this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded, and the
+    text continues as it would have.
     `room`: tokens that may still be added.
-    `even_width`: the backend's, in tokens, or None. If given, generated tokens that a slot lacks are fed in pieces no
-    wider than this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded,
-    and the text continues as it would have.
     """
 
+    backend: Backend
     room: int
-    even_width: int | None = None
     batch: list[Entry] = field(default_factory=list)
     parts: list[BatchItem] = field(default_factory=list)
     holds_chunk: bool = False  # whether the pass prefills part of a prompt
@@ -81,13 +82,15 @@ class BatchPlan:
         session = part.sequence.session
         feed = session.tokens[slot.held :] + part.fresh.ids
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room)
-        if self.even_width is not None and judged_from:
-            left = session.prompt_len - slot.held
+        most, even = min(most, self.room), self.backend.even_width
+        left = session.prompt_len - slot.held
+        if even is not None and judged_from:
             if left <= 0:
-                most = min(most, self.even_width)
+                most = min(most, even)
             elif len(session.tokens) > session.prompt_len:
                 most = min(most, left)
+        if left > 0:
+            most = min(most, prompt_pass(self.backend, slot.held, session.prompt_len, len(feed), most))
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
@@ -135,7 +138,7 @@ class Composer:
         that does not wait. So no slot is kept for a session that does not wait unless one that waits has a slot.
         """
         self._kept_at = now if any(sequence.session in self._slots for sequence in waiting) else None
-        plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
+        plan = BatchPlan(self._backend, self._backend.max_batch_tokens)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
         active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)

@@ -18,6 +18,7 @@ from specpair.engines.kept_texts import (
     reusable,
     shared_length,
 )
+from specpair.engines.prompt_passes import Reading, readings_with
 from specpair.speculation.acceptance.strategies import common_prefix
 from verifier_server.sessions import Session
 
@@ -33,6 +34,7 @@ class Slot:
     number: int
     # How many of the session's tokens it holds, from the first on. `Backend.length` also counts rejected draft tokens.
     held: int = 0
+    readings: Sequence[Reading] = ()  # which of its tokens were, or will be, read as prompts
     # Since the session got the slot: answers that passes brought, and passes that brought tokens, asked for or not.
     answers: int = 0
     passes: int = 0
@@ -100,7 +102,7 @@ class SlotPool:
         if alike is None and (nearest := self._kept.nearest(session.tokens, scope)) is not None:
             return self._continue(nearest, session, 0)
         if self._free:
-            self._slots[session] = Slot(self._free.pop())
+            self._slots[session] = Slot(self._free.pop(), readings=readings_with((), 0, session.prompt_len))
             return True
         if (oldest := self._kept.oldest(other_than=alike)) is not None:
             return self._continue(oldest, session, 0)
@@ -111,9 +113,8 @@ class SlotPool:
             return False
         slot, common = self._slots.pop(victim), 0
         if self._scope(victim) == scope:
-            held = victim.tokens, slot.held
-            common = reusable(self._backend, slot.number, *held, session.tokens, SHARED_AT_LEAST - 1)
-        self._begin(session, slot.number, common)
+            common = self._reusable(slot, victim, session, SHARED_AT_LEAST - 1)
+        self._begin(session, slot, common)
         return True
 
     def evict(self, may_lose: Callable[[Session], bool]) -> Session | None:
@@ -134,19 +135,25 @@ class SlotPool:
         slot = self._slots.pop(owner)
         common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
         stays = common >= SHARED_AT_LEAST and pays_to_cut(self._backend, slot.number, common)
-        self._begin(session, slot.number, common if stays else 0)
+        self._begin(session, slot, common if stays else 0)
 
     def _continue(self, text: KeptText, session: Session, common: int) -> bool:
         """Give the slot of a kept text to `session`, with the first `common` tokens."""
         self._kept.remove(text)
-        self._begin(session, text.slot, common)
+        self._begin(session, Slot(text.slot, len(text.tokens), text.readings), common)
         return True
 
-    def _begin(self, session: Session, number: int, common: int) -> None:
-        """Make slot `number` that of `session`, whose first `common` tokens it holds."""
+    def _begin(self, session: Session, slot: Slot, common: int) -> None:
+        """Give `session` the place of `slot`, whose first `common` tokens it takes over."""
         if not common:
-            self._release(number)
-        self._slots[session] = Slot(number, common)
+            self._release(slot.number)
+        readings = readings_with(slot.readings, common, session.prompt_len)
+        self._slots[session] = Slot(slot.number, common, readings)
+
+    def _reusable(self, slot: Slot, owner: Session, session: Session, more_than: int) -> int:
+        """As `reusable`, of the slot of `owner` for `session`."""
+        held = owner.tokens, slot.held, slot.readings
+        return reusable(self._backend, slot.number, *held, session.tokens, more_than)
 
     def drop(self, session: Session) -> None:
         """Free the slot of `session`, if any. Its tokens stay; its KV cache is recomputed when next needed."""
@@ -159,7 +166,7 @@ class SlotPool:
         """Keep the text of `session`, which has ended or is removed, in its slot while there is room; else free it."""
         slot = self._slots.pop(session, None)
         if slot is not None:
-            text = KeptText(slot.number, session.tokens[: slot.held], self._scope(session))
+            text = KeptText(slot.number, session.tokens[: slot.held], self._scope(session), slot.readings)
             for number in self._kept.keep(text):
                 self._release(number)
                 self._free.append(number)
@@ -211,16 +218,17 @@ class SlotPool:
             return
         target, scope = self._slots[session], self._scope(session)
         kept, best = self._kept.best(session.tokens, scope, target.held)
-        source = None if kept is None else kept.slot
+        source = None if kept is None else (kept.slot, kept.readings)
         best = max(best, target.held + SHARED_AT_LEAST - 1)
         for owner, slot in self._slots.items():
             if owner is not session and self._scope(owner) == scope:
-                common = reusable(self._backend, slot.number, owner.tokens, slot.held, session.tokens, best)
+                common = self._reusable(slot, owner, session, best)
                 if common > best:
-                    best, source = common, slot.number
+                    best, source = common, (slot.number, slot.readings)
         if source is not None:
-            self._backend.copy(source, target.number, best)
-            target.held = best
+            number, readings = source
+            self._backend.copy(number, target.number, best)
+            target.held, target.readings = best, readings_with(readings, best, session.prompt_len)
 
     def _scope(self, session: Session) -> Hashable:
         """The scope within which sessions share prefixes."""

@@ -55,15 +55,6 @@ def test_the_next_turn_of_a_chat_reads_what_is_new(can_copy: bool) -> None:
     assert read(world, [*first.tokens, 5, 6, 7]) == 1 + 3, "the last token of a text was never fed"
 
 
-def test_a_short_chat_reads_what_is_new_where_longer_prompts_leave_more_to_read() -> None:
-    world = make_world(step=4, rest=64)
-    first = ended(world, SYSTEM[:30], tokens=9)
-    assert read(world, [*first.tokens, 5, 6, 7]) == 42 - 36, "at a multiple of the step"
-    assert read(world, [*first.tokens, *range(40)]) == 79, "its first 64 tokens would be read in a wide pass"
-    ended(world, SYSTEM)
-    assert read(world, SYSTEM[:50]) == 50, "the longer text was read in a wide pass"
-
-
 def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:
     for kept in (True, False):
         world = make_world(1)
@@ -95,11 +86,10 @@ def test_a_number_of_tokens_is_kept() -> None:
 
 def test_engines_with_a_step_reuse_multiples_of_it_and_read_as_much_as_they_say() -> None:
     """Then the passes over the rest have the widths and the places that they would have without reuse."""
-    world = make_world(8, step=16, rest=64)
+    world = make_world(8, step=16, rest=20)
     ended(world, SYSTEM)
-    assert read(world, SYSTEM) == 201 - 128
-    assert read(world, [*SYSTEM[:191], 7]) == 192 - 128
-    assert read(world, [*SYSTEM[:191]]) == 191 - 112
+    assert read(world, SYSTEM) == 201 - 176
+    assert read(world, [*SYSTEM[:191], 7]) == 192 - 160
     assert read(world, [*SYSTEM[:100], *[200] * 100]) == 200 - 96
 
 
