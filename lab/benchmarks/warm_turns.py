@@ -101,14 +101,14 @@ def _prompts(pair: Pair, tokens: int) -> Iterator[list[int]]:
         yield pair.encode(f"# {first}\n" + "".join(lines[first:]))[:tokens]
 
 
-def _asked(first_ms: float, all_ms: float, answer: list[int]) -> Asked:
-    return Asked(1e-3 * first_ms, 1e3 * (len(answer) - 1) / (all_ms - first_ms), answer)
+def _asked(first_ms: float, behind_ms: float, answer: list[int]) -> Asked:
+    return Asked(1e-3 * first_ms, 1e3 * (len(answer) - 1) / behind_ms, answer)
 
 
 def _pair(pair: Pair, mode: Mode, answer: int) -> Ask:
     def ask(prompt: Sequence[int], salt: str) -> Asked:
         ended = pair.generate(prompt, Options(max_tokens=answer, mode=mode, cache_salt=salt)).read()
-        return _asked(ended.stats.ttft_ms, ended.stats.total_ms, ended.token_ids)
+        return _asked(ended.stats.ttft_ms, ended.stats.total_ms - ended.stats.ttft_ms, ended.token_ids)
 
     return ask
 
