@@ -103,8 +103,6 @@ class DraftModel:
             info = client.model()
             engine = replace(self.engine, weights=self.weights)
             backend = load_model(self.backend, engine, self._file(info), branches, texts, self.progress)
-            kept = f"{backend.kv_bytes / 2**20:.1f} MiB of KV cache, for prompts of any length"
-            _log.info("%s: %s", one_line(backend.model_name), kept)
             times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
             yield self._drafting(backend, times, engines, stack, client, info)

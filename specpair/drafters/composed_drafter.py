@@ -40,7 +40,7 @@ class HeldContext:
 
 def can_compose(backend: Backend, sizes: ContextSizes = SIZES) -> bool:
     """Whether the engine can hold a composed context, and read a piece beside it."""
-    room = backend.context_length >= sizes.most + sizes.window
+    room = backend.context_length >= sizes.most + sizes.piece
     return room and backend.can_splice and backend.can_copy and backend.slots > 1
 
 

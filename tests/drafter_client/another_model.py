@@ -70,7 +70,7 @@ class Router(Address):
         session_id = request.headers.get("X-Session-Id")
         if session_id is None:
             return next(self._others)
-        name = self.names[int(session_id, 16) % 2]
+        name = self.names[ord(session_id[0]) % 2]
         self.served.add(name)
         return name
 

@@ -37,7 +37,9 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
                 raise error
             return super()._forward(batch)
 
-    monkeypatch.setattr("drafter_client.draft_sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), slots=6))
+    monkeypatch.setattr(
+        "drafter_client.draft_sources.load_draft", lambda *_: Failing(Script(seed=1, agreement=0.8), slots=6)
+    )
     return message
 
 

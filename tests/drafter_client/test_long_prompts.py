@@ -63,12 +63,3 @@ def test_a_draft_model_has_memory_for_a_prompt_of_any_length(kv_type: str) -> No
             assert drafter.context_read.of == length and drafter.context_read.pieces > 0, "keys were moved"
             assert (model.kv_bytes, engine.held) == (taken, drafter.context_read.read)
             engine.empty()
-
-
-def test_the_start_tells_the_memory_of_the_draft_model(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "specpair.drafter")
-    with serving(target()) as verifier, Pair(verifier.url, DRAFT):
-        pass
-    assert "scripted-1: 0.0 MiB of KV cache, for prompts of any length" in [
-        each.getMessage() for each in caplog.records
-    ]

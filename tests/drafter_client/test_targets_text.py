@@ -61,7 +61,7 @@ def verifier() -> Iterator[Verifier]:
 def loading(parts: Parts) -> Iterator[None]:
     """In the block, the draft model that is loaded has the tokenizer of `parts`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drafter_client.draft_sources.load", lambda *_: Toy(parts))
+        patch.setattr("drafter_client.draft_sources.load_draft", lambda *_: Toy(parts))
         yield
 
 

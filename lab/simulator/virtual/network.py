@@ -30,11 +30,11 @@ class MessageSize(NamedTuple):
 class SIZES:
     """The sizes of all messages."""
 
-    prefill: Final = MessageSize(296, 1)  # tokens of the prompt, and of the output that the device has
+    prefill: Final = MessageSize(280, 1)  # tokens of the prompt, and of the output that the device has
     prefill_reply: Final = MessageSize(960, 1)  # tokens of the prompt, which the reply repeats
     prefill_streamed: Final = MessageSize(1051, 1)  # the same as the first event of the session's stream
-    verify: Final = MessageSize(257, 1)  # tokens of the draft
-    verify_tree: Final = MessageSize(275, 1, 2)  # the same where it is a tree
+    verify: Final = MessageSize(241, 1)  # tokens of the draft
+    verify_tree: Final = MessageSize(259, 1, 2)  # the same where it is a tree
     verify_reply: Final = MessageSize(408, 2, 1)  # committed tokens
     verify_tree_reply: Final = MessageSize(426, 2, 3)
     streamed: Final = MessageSize(75, 1, 1)  # tokens of an event of a session's stream
