@@ -147,9 +147,10 @@ def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBack
         raise ModelLoadError(f"the scripted backend takes a number as its model, got {name!r}")
     if progress is not None:
         progress(1.0)
+    context = options.context_length or 1024
     return ScriptedBackend(
         Script(seed=int(name)),
-        slots=(options.slots or 4) + options.spare_slots,
-        context_length=options.context_length or 1024,
+        slots=(options.slots or 4) + (options.spare_slots if context >= options.spare_from else 0),
+        context_length=context,
         max_batch_tokens=options.batch_tokens,
     )

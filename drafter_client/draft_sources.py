@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
 from backends.named_model import file_of, known_drafters
-from backends.registry import load_draft
+from backends.registry import load, load_draft
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from models import DEFAULT_DRAFT
 from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
+from specpair.drafters.composed_drafter import LEAST_CONTEXT
 from specpair.drafters.custom import CheckedDrafter, FallbackDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS
 from specpair.drafters.shared_engine import SharedEngine
@@ -261,20 +262,28 @@ def named_file(name: str, backend: str, engine: LoadOptions, progress: ProgressR
 
 
 def load_model(
-    backend: str, engine: LoadOptions, model: Path, branches: int = 1, texts: int = 1, progress: ProgressReport = silent
+    backend: str,
+    engine: LoadOptions,
+    model: Path,
+    branches: int = 1,
+    texts: int = 1,
+    progress: ProgressReport = silent,
+    *,
+    drafts: bool = True,
 ) -> Backend:
     """Load a model with a slot for each of `branches` branches of each of `texts` texts. Raises ModelLoadError.
 
     `progress` reports the loading. Each text has a full context; the branches of a text share it, and so does a spare
     slot, if the engine can use one.
+    `drafts`: whether it is a draft model, for which the engine may choose another KV cache.
     """
     beyond = BRANCH_CELLS * texts * (branches - 1)
-    chosen = replace(
-        engine, model=model, slots=branches * texts, spare_slots=texts, contexts=texts, shared_cells=beyond
-    )
+    chosen = replace(engine, model=model, slots=branches * texts, contexts=texts, shared_cells=beyond)
+    if drafts:
+        chosen = replace(chosen, spare_slots=texts, spare_from=LEAST_CONTEXT)
     try:
         with progress(model.name) as report:
-            return load_draft(backend, chosen, report)
+            return (load_draft if drafts else load)(backend, chosen, report)
     except ModelLoadError as error:
         if texts == 1:
             raise

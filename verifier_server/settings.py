@@ -25,7 +25,7 @@ from specpair.command_line.options import add_option, option_values
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.setting_values import SettingsError as SettingsError
 from specpair.corpus.draft_corpus import BadCorpus, checked
-from specpair.drafters.composed_drafter import SPARE_CELLS
+from specpair.drafters.composed_drafter import LEAST_CONTEXT, SPARE_CELLS
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import COARSE_KV, DRAFT_KV, LoadOptions
@@ -161,7 +161,8 @@ class Settings(_Options):
             contexts=texts,
             shared_cells=SPARE_CELLS * texts,
             spare_slots=texts,
-            # No text is longer than the target's context. In a shorter draft context, a long text slides.
+            spare_from=LEAST_CONTEXT,
+            # No text is longer than the target's context. Of one that is longer than the draft model's, parts are read.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
             device=self.draft_device or shared.device,

@@ -88,8 +88,9 @@ class LlamaBackend(Backend):
             if not 1 <= self.slots <= MOST_SLOTS:
                 raise ModelLoadError(f"slots is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "slots")
             self.can_splice = not (options.deterministic or sizes or options.kv_type in COARSE_KV)
-            if self.can_splice and self.slots + options.spare_slots <= MOST_SLOTS:
-                self.slots += options.spare_slots
+            with_spares = self.slots + options.spare_slots
+            if self.can_splice and self.context_length >= options.spare_from and with_spares <= MOST_SLOTS:
+                self.slots = with_spares
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells

@@ -72,7 +72,7 @@ def load_draft(
             _log.warning("%s; %s is tried, which takes half of that", error, _SMALL)
             options = replace(options, kv_type=_SMALL)
     length = min(_PROBED, options.context_length or _PROBED)
-    small = replace(options, kv_type=_PRECISE, slots=1, shared_cells=None, context_length=length)
+    small = replace(options, kv_type=_PRECISE, slots=1, spare_slots=0, shared_cells=None, context_length=length)
     with closing(load(small, made_by=made_by)) as precise:
         ids = precise.vocabulary.encode("\n".join(FIXED))[:length]
         expected = _picks(precise, ids)

@@ -136,7 +136,7 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     report = DoctorReport(checks.this_machine(), checks.engines())
     if options.backend == "llama_cpp":
         report.missing += checks.of_llama_cpp(report.engines, report.machine.gpus)
-    target = (options.model or DEFAULT_TARGET, None, STORED, 1)
+    target = (options.model or DEFAULT_TARGET, None, STORED, None)
     for model in (target, (options.draft_model, options.draft_hf, options.draft_weights, BRANCHES)):
         with _as_finding(report.missing, options):
             report.models.append(_speed(options, *model))
@@ -174,13 +174,18 @@ def _as_finding(findings: list[checks.Finding], options: argparse.Namespace) -> 
         findings.append(checks.Finding(told(error)))
 
 
-def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str, branches: int) -> checks.ModelSpeed:
-    """The speed of the model at `path`, or of the one called `hf` on the hub, with slots for `branches` branches.
-    Raises ModelLoadError."""
+def _speed(
+    options: argparse.Namespace, path: Path, hf: str | None, weights: str, branches: int | None
+) -> checks.ModelSpeed:
+    """The speed of the model at `path`, or of the one called `hf` on the hub. Raises ModelLoadError.
+
+    `branches`: as a draft model with slots for so many; None: as a target.
+    """
     engine = replace(engine_of(options), weights=weights)
     if hf is not None:
         path = named_file(hf, options.backend, engine, loading)
-    with closing(load_model(options.backend, engine, path, branches, progress=loading)) as backend:
+    loaded = load_model(options.backend, engine, path, branches or 1, progress=loading, drafts=branches is not None)
+    with closing(loaded) as backend:
         times = {width: 1e3 * took for width, took in checks.time_passes(backend, time.perf_counter).items()}
         size = path.stat().st_size if path.is_file() else 0
         named = backend.model_name, options.backend

@@ -105,7 +105,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
         path = named_file(options.hf, options.backend, engine, loading)
     else:
         path = options.model or _SHIPPED[options.which]
-    with closing(load_model(options.backend, engine, path, progress=loading)) as backend:
+    with closing(load_model(options.backend, engine, path, progress=loading, drafts=False)) as backend:
         if options.chat:
             messages = conversation(prompt, options.system)
             ids = chat_ids(backend.chat_template, backend.vocabulary, messages)

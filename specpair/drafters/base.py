@@ -44,7 +44,7 @@ def read_prompt(
 
     `held`: how many of the text's first tokens it has read.
     `stopped`: whether to read no further.
-    `answered`: whether the answer has begun, so that the drafter should read only what the first draft needs.
+    `answered`: whether the answer has begun. A drafter that needs only parts then reads what the first draft needs.
     """
     reads = getattr(drafter, "read_prompt", None)
     if reads is not None:
@@ -61,14 +61,15 @@ def read_in_chunks(drafter: Drafter, text: Sequence[int], held: int, stopped: Ca
     return read
 
 
-def read_between_steps(drafter: Drafter, stopped: Callable[[], bool]) -> None:
+def read_between_steps(drafter: Drafter, stopped: Callable[[], bool]) -> int:
     """Have a drafter read what it lacks of the text, while it has nothing to predict.
 
     `stopped`: whether to read no further, since it has.
+
+    Returns how many tokens it was reading when that came, for which the next draft step had to wait.
     """
     reads = getattr(drafter, "read_between_steps", None)
-    if reads is not None:
-        reads(stopped)
+    return 0 if reads is None else int(reads(stopped))
 
 
 class DrafterError(Exception):

@@ -11,7 +11,6 @@ again. Where there is time between draft steps, it is read then, so that no draf
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,9 +21,11 @@ from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import SIZES, ComposedContext, ContextRead, ContextSizes, Span
 from specpair.speculation.sampling.sampling import Sampling
 
+LEAST_CONTEXT = SIZES.most + SIZES.piece  # tokens that an engine's context must have, with room for drafts
 SPARE_CELLS = SIZES.sink + SIZES.piece  # KV cells of a spare slot, in which a piece is read
 SLOWER = 1.25  # a draft step over all of a text may take so many times one over its parts
 
+_TIMED = 4  # draft steps of which the shortest tells what one takes
 _LATEST = 8  # draft steps, of which the shortest counts
 
 
@@ -143,25 +144,32 @@ class ComposedDrafter(ModelDrafter):
         read = self.expand(text, [[]], 0).read
         if not over():
             for _ in self._composed.first_pieces():
-                read += self._read_lacking(over)
+                while not over() and (new := self._read_chunk()):
+                    read += new
                 if over():
                     break
             if self._reads is Reads.PARTS_FIRST and not over():
                 read += self._read_all(text, over)
         return read
 
-    def read_between_steps(self, stopped: Callable[[], bool]) -> None:
+    def read_between_steps(self, stopped: Callable[[], bool]) -> int:
         """As `base.read_between_steps`."""
-        self._waits = False
-        self._read_lacking(stopped)
-
-    def _read_lacking(self, stopped: Callable[[], bool]) -> int:
-        """Read the pieces that are lacking, until `stopped`. Returns how many tokens were read."""
-        read = 0
-        while self._composed is not None and self._lacking(self._composed) is not None and not stopped():
-            with suppress(CacheFull):  # `_read_on` does without the piece then
-                read += self._run(self._read_on(self._composed, self._sizes.chunk))
+        self._waits, read = False, 0
+        while not stopped():
+            read = self._read_chunk()
+            if not read:
+                break
         return read
+
+    def _read_chunk(self) -> int:
+        """Read on in a piece that is lacking. Returns how many tokens were read; 0: there is nothing to read."""
+        composed, emptied = self._composed, self.backend.length(self._main.number) < self._sizes.sink
+        if composed is None or emptied or self._lacking(composed) is None:
+            return 0
+        try:
+            return self._run(self._read_on(composed, self._sizes.chunk))
+        except CacheFull:  # it does without the piece then
+            return 0
 
     @property
     def _main(self) -> DraftSlot:
@@ -292,7 +300,8 @@ class ComposedDrafter(ModelDrafter):
                     slot.stem = last if slot is whole else 0
                 return read
         except CacheFull:  # the slots have no room for both
-            pass
+            if self.backend.length(main.number) < main.stem - self._base:  # a draft step that was timed met it
+                self._forget()
         self._empty(whole)
         return read
 
@@ -305,7 +314,7 @@ class ComposedDrafter(ModelDrafter):
     def _step_time(self, slot: int, start: int) -> float:
         """Seconds of a draft step behind what a slot holds."""
         times = []
-        for _ in range(2):
+        for _ in range(_TIMED):
             began = self._clock()
             self.backend.extend_top_logits([Entry(slot, start, self._readable(self._text[-1:]), 0)], [self._wanted])
             times.append(self._clock() - began)

@@ -135,13 +135,14 @@ class FallbackDrafter:
                 self._fail(error)
         return 0
 
-    def read_between_steps(self, stopped: Callable[[], bool]) -> None:
+    def read_between_steps(self, stopped: Callable[[], bool]) -> int:
         """As `base.read_between_steps`."""
         if self._drafter is not None:
             try:
-                read_between_steps(self._drafter, stopped)
+                return read_between_steps(self._drafter, stopped)
             except Exception as error:
                 self._fail(error)
+        return 0
 
     @property
     def context_read(self) -> ContextRead | None:

@@ -32,6 +32,7 @@ class PassTimes:
     read: float  # a token of a text that is read in one pass
 
 
+_LONGER = 1.02  # factor of the length, from text to text, as other work may have slowed the steps that were timed
 UNTIMED = PassTimes(0.0, 0.0)
 
 
@@ -69,7 +70,9 @@ class WarmEngine:
         common = shared_length(tokens, prompt, min(len(tokens), len(prompt) - 1))
         cut = common if parts is None else self._engine.length(slot) - (len(tokens) - common)
         needed = 0 if parts is None else parts.window
-        return common if common > needed and can_cut(self._engine, slot, cut) else 0
+        # A shared pass that failed leaves slots empty of which their drafters have not heard.
+        there = 0 < cut <= self._engine.length(slot)
+        return common if common > needed and there and can_cut(self._engine, slot, cut) else 0
 
     def drafter(self, spec: TextSpec, vocabulary_size: int, prompt: Sequence[int], scope: Hashable) -> ModelDrafter:
         """The drafter of the next text. The previous drafter must not be used any more. Otherwise as `model_drafter`.
@@ -111,6 +114,7 @@ class WarmEngine:
         if not isinstance(last, ComposedDrafter):
             return
         length, token = last.context_read.read, self._times.token
+        self._slow_from *= _LONGER
         if last.slow_from is not None:
             self._slow_from = min(self._slow_from, last.slow_from)
         elif last.held is None and length > SIZES.most and token:

@@ -58,8 +58,9 @@ class LoadOptions:
     # `contexts` full contexts and this many tokens more.
     shared_cells: int | None = option(None, "tokens beyond full contexts, in a KV cache that all slots share", ge=0)
     contexts: int = option(1, "full contexts in a shared KV cache: one a text that shares nothing with others", ge=1)
-    # Beside `slots`, which should stand for one text each. An engine that cannot splice has none of them.
+    # Beside `slots`. An engine that cannot splice has none of them, nor has one with a shorter context.
     spare_slots: int = option(0, "further slots, in which pieces of long texts are read before a splice", ge=0)
+    spare_from: int = option(0, "context length from which spare slots are of use", ge=0)
     kv_type: str = option(
         "f16",
         "llama.cpp: data type of the KV cache",

@@ -11,7 +11,7 @@ from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.layers import Names
 from specpair.command_line.parser import flag
-from specpair.drafters.composed_drafter import SPARE_CELLS
+from specpair.drafters.composed_drafter import LEAST_CONTEXT, SPARE_CELLS
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
 from tests.verifier_server.conftest import settings
@@ -52,7 +52,8 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags(flags, {})
     assert settings.drafts and settings.draft_slots_for(3) == 3 and settings.draft_slots_for(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
-    expected = replace(expected, contexts=8, shared_cells=8 * SPARE_CELLS, spare_slots=8, weights=FASTEST)
+    spare = replace(expected, spare_slots=8, spare_from=LEAST_CONTEXT)
+    expected = replace(spare, contexts=8, shared_cells=8 * SPARE_CELLS, weights=FASTEST)
     assert settings.draft_options(16, 2048) == expected
     assert settings.load_options().weights == STORED, "those of the target are the text's"
     coarse, _ = from_flags(["--draft-model", str(DEFAULT_DRAFT), "--kv-type=q4_0"], {})

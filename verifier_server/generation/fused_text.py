@@ -173,8 +173,15 @@ class FusedText:
             )
             lookups.follow(known)
             self._drafter, held = drafter, drafter.begun if isinstance(drafter, ModelDrafter) else 0
-            # It reads while the target does.
-            read_prompt(drafter, known, held, lambda: self.cancelled, lambda: self._connection.has_answer)
+            # It reads while the target does. Without rounds, what is left then is read in the first draft step.
+            connection, alone = self._connection, self.rounds is None
+            read_prompt(
+                drafter,
+                known,
+                held,
+                stopped=lambda: self.cancelled or (alone and connection.has_answer),
+                answered=lambda: connection.has_answer,
+            )
             self._note_context()
             answer = self._opened()
             self._tell(answer)

@@ -207,11 +207,15 @@ class ThreadedExecutor(Executor):
             self._wake_ups.put(None)
 
     def _draft(self) -> None:
-        before = 0  # tokens of the prompt that were read since the last step: the next step had to wait for them
-        while (order := self._next_order()) is not None:
+        before = 0  # tokens of the text that were read since the last step: the next step had to wait for them
+        while True:
+            before += read_between_steps(self._drafter, lambda: self._closed or not self._steps.empty())
+            order = self._steps.get()
+            if order is None:
+                return
             step, known = order
             if step is None:
-                before = read_prompt(self._drafter, known, self._held, lambda: self._closed, self._opened.is_set)
+                before += read_prompt(self._drafter, known, self._held, lambda: self._closed, self._opened.is_set)
                 continue
             text, tails = known[: step.length], step.tails
             while tails:
@@ -224,10 +228,6 @@ class ThreadedExecutor(Executor):
                     self._step_continues.put(True)
                 else:
                     self._react_to_steps()
-
-    def _next_order(self) -> tuple[DraftStep | None, list[int]] | None:
-        read_between_steps(self._drafter, lambda: self._closed or not self._steps.empty())
-        return self._steps.get()
 
     def _react_while_drafting(self) -> None:
         while self._step_continues.get():

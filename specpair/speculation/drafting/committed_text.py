@@ -141,25 +141,26 @@ class CommittedText:
     def look_up_beside(self, deepest: int) -> bool:
         """Lengthen the branches that leave the likeliest path with a looked-up token, to `deepest` tokens. Return
         whether one grew."""
-        grew, tail = False, list[int]()
+        grew, before = False, list[int]()
         for node in [self.tree.root, *self.tree.main()]:
-            tail = tail if node is self.tree.root else [*tail, node.token]
+            before += [] if node is self.tree.root else [node.token]
             for other in (node.children or [])[1:]:
-                if other.source.looked_up and self._lengthen(other, [*tail, other.token], deepest):
-                    grew = True
+                grew = (other.source.looked_up and self._lengthen(other, before, deepest)) or grew
         return grew
 
-    def _lengthen(self, tip: TreeNode, tail: list[int], deepest: int) -> bool:
-        """Lengthen a branch that ends with `tip`, behind `tail`, as long as tokens are found that are likely there."""
-        chance, recent, grew = 1.0, recent_after(self.acceptance.recent, False), False
-        while len(tail) < deepest and self.tree.is_open(tip):
-            node = self._found(tip, tail)
-            chance *= 0.0 if node is None else self.acceptance.chance(node, recent)
-            if node is None or chance < _LIKELY:
+    def _lengthen(self, fork: TreeNode, before: list[int], deepest: int) -> bool:
+        """Lengthen the likeliest path behind `fork`, which follows the tokens `before`, by what is likely there."""
+        tip, tail, grew = fork, [*before, fork.token], False
+        chance, recent = 1.0, recent_after(self.acceptance.recent, False)
+        while len(tail) < deepest and chance >= _LIKELY:
+            node = self._found(tip, tail) if self.tree.is_open(tip) else next(iter(tip.children or []), None)
+            if node is None:
                 break
-            self._expandable.clear()
-            tip.children, tip, grew = [node], node, True
-            tail, recent = [*tail, node.token], recent_after(recent, True)
+            chance *= self.acceptance.chance(node, recent)
+            if tip.children is None and chance >= _LIKELY:
+                self._expandable.clear()
+                tip.children, grew = [node], True
+            tip, tail, recent = node, [*tail, node.token], recent_after(recent, True)
         return grew
 
     def _found(self, node: TreeNode, tail: Sequence[int]) -> TreeNode | None:

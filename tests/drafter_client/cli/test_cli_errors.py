@@ -208,7 +208,8 @@ def test_a_prompt_without_tokens_is_empty(
     else:
         blind = ScriptedBackend()
         blind.vocabulary = _NoSpaces()
-        monkeypatch.setattr(draft_sources, "load_draft", lambda name, options, progress: blind)
+        load = "load" if command == "solo" else "load_draft"
+        monkeypatch.setattr(draft_sources, load, lambda name, options, progress: blind)
         flags = ["solo", *flags] if command == "solo" else [*flags, "--verifier", verifier.url, *TOY]
     ran = drafter(*flags)
     complaint = "the model reads the prompt as empty: give at least one character that is no space"

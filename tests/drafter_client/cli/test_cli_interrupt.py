@@ -51,7 +51,7 @@ def test_an_interrupted_solo_run_reports_its_json(drafter: Command, monkeypatch:
     backend = ScriptedBackend(Script(seed=1))
     extend = backend.extend
     monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
-    monkeypatch.setattr(draft_sources, "load_draft", lambda name, options, progress: backend)
+    monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: backend)
     ran = drafter("solo", "--prompt", "def f(x):", "--json")
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, toy_text(5), None)

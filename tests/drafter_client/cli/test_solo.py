@@ -47,7 +47,7 @@ def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.Mon
         asked.append(options.model)
         return ScriptedBackend(Script(seed=1))
 
-    monkeypatch.setattr(draft_sources, "load_draft", load)
+    monkeypatch.setattr(draft_sources, "load", load)
     for which in (["solo"], ["solo", "target"], ["solo", "draft"], ["solo", "--model", "x.gguf"]):
         assert drafter(*which, *TEXT).status == 0
     assert asked == [DEFAULT_TARGET, DEFAULT_TARGET, DEFAULT_DRAFT, Path("x.gguf")]
@@ -60,7 +60,7 @@ def test_one_model_alone_answers_chats_and_stops(drafter: Command, monkeypatch: 
     ids = [256, *b"system: brief", 257, *b"user: " + PROMPT.encode(), 257, *b"assistant:"]
     text = plain(ScriptedBackend(Script(seed=1)), ids, 24)
     at = next(at for at in range(8, 24) if text[at] < 128 and text[at] not in text[:at])
-    monkeypatch.setattr(draft_sources, "load_draft", lambda *_: target)
+    monkeypatch.setattr(draft_sources, "load", lambda *_: target)
     with serving(target) as verifier:
         chat = ["--chat", "--system", "brief", "--stop", "never", "--stop", chr(text[at]), "--json"]
         report = json.loads(drafter(*_flags(where, verifier), *chat).out)

@@ -1,8 +1,8 @@
 """A draft model that reads parts of a text predicts as one that was fed exactly these parts, at the true positions."""
 
 import random
-from collections.abc import Sequence
-from itertools import chain, repeat
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 import pytest
 from hypothesis import given
@@ -38,6 +38,15 @@ class WholeContext(ScriptedBackend):
 
 def backend(slots: int = 4, context_length: int = 128) -> WholeContext:
     return WholeContext(Script(seed=2), slots=slots, context_length=context_length, max_batch_tokens=16)
+
+
+def ticks(whole: float, parts: float) -> Iterator[float]:
+    """A clock by which draft steps over all of a text and over its parts take these seconds, in this order."""
+    yield 0.0  # of the first draft step, which reads
+    for seconds in [*[whole] * 4, *[parts] * 4]:
+        yield 0.0
+        yield seconds
+    yield from repeat(0.0)
 
 
 def never() -> bool:
@@ -184,7 +193,7 @@ def test_the_first_pieces_are_given_up_for_the_first_copy() -> None:
 
 
 def test_all_is_read_where_there_is_time_and_a_step_costs_no_more() -> None:
-    text, engine, times = prompt_of(100), backend(), chain([0, 0, 10, 20, 30, 40, 49, 60, 69], repeat(0))
+    text, engine, times = prompt_of(100), backend(), ticks(1.2, 1.0)
     drafter = ComposedDrafter(
         engine, DRAWN, 258, prompt_len=100, sizes=SIZES, reads=Reads.PARTS_FIRST, clock=lambda: next(times)
     )
@@ -207,7 +216,7 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
 
     length = 120 if reason == "too long" else 100
     text, engine = prompt_of(length), FullAbove(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
-    times = chain([0, 0, 20, 30, 50, 60, 70, 80, 90], repeat(0))
+    times = ticks(1.3, 1.0)
     drafter = ComposedDrafter(
         engine, DRAWN, 258, prompt_len=length, sizes=SIZES, reads=Reads.PARTS_FIRST, clock=lambda: next(times)
     )
@@ -215,6 +224,47 @@ def test_the_parts_stay_where_all_does_not_pay(reason: str) -> None:
     assert drafter.context_read.window == 12
     assert drafter.expand([*text, 9], [[]], 0).read == 1
     assert sorted(map(len, engine.held)) == [0, 0, 0, drafter.context_read.read]
+
+
+class FullAt(WholeContext):
+    """Has no room for one pass, by its number; 0: for none of them."""
+
+    full = 0
+    passes = 0
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.passes += 1
+        if self.passes == self.full:
+            raise CacheFull("no room")
+        return super()._forward(batch)
+
+
+@pytest.mark.parametrize("full", range(1, 24))
+def test_wherever_there_is_no_room_drafting_goes_on(full: int) -> None:
+    text, engine = prompt_of(100), FullAt(Script(seed=2), slots=4, context_length=128, max_batch_tokens=16)
+    drafter = ComposedDrafter(
+        engine, DRAWN, 258, prompt_len=100, sizes=SIZES, reads=Reads.PARTS_FIRST, clock=lambda: next(times)
+    )
+    times = ticks(1.3, 1.0)
+    engine.full = full
+    read_prompt(drafter, text, drafter.begun, never, never)
+    for _ in range(20):
+        text = [*text, text[len(text) - 60]]
+        assert len(drafter.expand(text, [[], [9]], 0).proposals) == 2
+        drafter.read_between_steps(never)
+    assert drafter.held is not None and len(engine.held[drafter.held.slot]) >= drafter.context_read.read
+
+
+def test_slots_that_were_emptied_behind_a_drafter_hold_nothing_of_its_text() -> None:
+    for prompt in (prompt_of(500), prompt_of(9000)):
+        engine = ScriptedBackend(Script(seed=5), slots=3, context_length=4096)
+        warm = WarmEngine(engine, PassTimes(0.001, 0.01))
+        drafter_of(warm, prompt).expand(prompt, [[]], 0)
+        assert warm.shared([*prompt, 1], "") == len(prompt)
+        for slot in range(engine.slots):
+            engine.release(slot)
+        assert warm.shared([*prompt, 1], "") == 0
+        assert len(drafter_of(warm, [*prompt, 1]).expand([*prompt, 1], [[]], 0).proposals) == 1
 
 
 def test_a_piece_without_room_is_done_without() -> None:

@@ -84,7 +84,8 @@ def test_lookup_and_draft_model_are_branches_of_one_tree(sure: bool) -> None:
     if sure:
         assert [each.token for each in text.tree.root.children or []] == [7, 20, 8]
         assert (child := (second.children or [])[0]).token == 21 and child.source is DraftSource.PREDICTION
-        assert len(text.tree.tail((child.children or [])[0]) or []) == 3, "as deep as the path may be"
+        assert text.look_up_beside(5), "it goes on from where it ended"
+        assert len(text.tree.tail((child.children or [])[0]) or []) == 3
 
 
 def test_a_proposal_that_cannot_stand_there_has_no_chance() -> None:
