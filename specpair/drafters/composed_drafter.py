@@ -5,7 +5,7 @@ counts positions of the text. The head stands where the tokens right before the 
 begins. So the noise knows the true positions.
 
 A piece is read in a spare slot, behind a copy of the sink, and then moved in front of the window. Nothing else is read
-again. Where there is time between draft steps, it is read then, so that no draft step waits for it.
+again. Where there is time between draft steps, it is read then. Else the draft step that needs it reads it.
 """
 
 import time
@@ -87,7 +87,7 @@ class ComposedDrafter(ModelDrafter):
         self._reading: Span | None = None  # a piece of which the spare slot holds the beginning, behind the sink
         self._lacks_since: int | None = None  # the length of the text when a piece was first lacking; None: none is
         self._waits = True  # whether draft steps wait for pieces, as there is no time between them
-        self._unread = min(prompt_len, sizes.sink + sizes.window)
+        self._unread = min(prompt_len, sizes.sink + sizes.window)  # of the prompt, before the first draft
         if isinstance(held, HeldContext):
             self._composed = ComposedContext(prompt_len, sizes, held.text, held.pieces, held.window)
             self._text, self._length = held.text, len(held.text)

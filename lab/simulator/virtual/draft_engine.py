@@ -23,6 +23,8 @@ from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.arrived_drafts import Answer
 
+_CONTEXT = 4096  # tokens of a draft model's context where none is given
+
 
 def fed_tokens(new: Sequence[int], held_tail: Sequence[int], tail: Sequence[int]) -> int:
     """How many tokens a pass feeds, at least 1: of the text's `new` ones and `tail`, those that the slot does not hold.
@@ -86,8 +88,13 @@ class DraftEngine:
         return min(held, SIZES.most) if self._long(held) else held
 
     def _long(self, length: int) -> bool:
-        """Whether it reads only parts of a text, as `WarmEngine` decides."""
-        return length > SIZES.sink + SIZES.window and length * self._read_time > PATIENCE
+        """Whether it reads only parts of a text: where reading all of it would take long, or it is too long.
+
+        `WarmEngine` decides alike, by the time that the new tokens of a text take. So a long text that grew turn by
+        turn is simulated as read in parts, where the draft model that ships would have all of it in its context.
+        """
+        too_long = length > _CONTEXT - SIZES.window or length * self._read_time > PATIENCE
+        return length > SIZES.sink + SIZES.window and too_long
 
     def _lead(self) -> None:
         """Run a pass for the first waiting call and those that fit beside it."""
