@@ -18,7 +18,6 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from models import DEFAULT_DRAFT
 from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
-from specpair.drafters.composed_drafter import LEAST_CONTEXT
 from specpair.drafters.custom import CheckedDrafter, FallbackDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS
 from specpair.drafters.shared_engine import SharedEngine
@@ -30,6 +29,7 @@ from specpair.engines.load_options import FASTEST, MOST_SLOTS, LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import one_line
+from specpair.speculation.drafting.composed_context import SIZES
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 
@@ -280,7 +280,7 @@ def load_model(
     beyond = BRANCH_CELLS * texts * (branches - 1)
     chosen = replace(engine, model=model, slots=branches * texts, contexts=texts, shared_cells=beyond)
     if drafts:
-        chosen = replace(chosen, spare_slots=texts, spare_from=LEAST_CONTEXT)
+        chosen = replace(chosen, spare_slots=texts, spare_from=SIZES.engine_context)
     try:
         with progress(model.name) as report:
             return (load_draft if drafts else load)(backend, chosen, report)

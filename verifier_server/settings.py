@@ -25,13 +25,14 @@ from specpair.command_line.options import add_option, option_values
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.setting_values import SettingsError as SettingsError
 from specpair.corpus.draft_corpus import BadCorpus, checked
-from specpair.drafters.composed_drafter import LEAST_CONTEXT, SPARE_CELLS
+from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import COARSE_KV, DRAFT_KV, LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.options import ACCESS, ROUTER, check_keys
 from specpair.options.option import Option
+from specpair.speculation.drafting.composed_context import SIZES
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.interface import EngineInfo
 from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, MOST_DRAFT_SLOTS, OPTIONS, VerifierOptions
@@ -161,7 +162,7 @@ class Settings(_Options):
             contexts=texts,
             shared_cells=SPARE_CELLS * texts,
             spare_slots=texts,
-            spare_from=LEAST_CONTEXT,
+            spare_from=SIZES.engine_context,
             # No text is longer than the target's context. Of one that is longer than the draft model's, parts are read.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,

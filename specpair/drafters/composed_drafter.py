@@ -21,7 +21,6 @@ from specpair.engines.errors import CacheFull
 from specpair.speculation.drafting.composed_context import SIZES, ComposedContext, ContextRead, ContextSizes, Span
 from specpair.speculation.sampling.sampling import Sampling
 
-LEAST_CONTEXT = SIZES.most + SIZES.piece  # tokens that an engine's context must have, with room for drafts
 SPARE_CELLS = SIZES.sink + SIZES.piece  # KV cells of a spare slot, in which a piece is read
 SLOWER = 1.25  # a draft step over all of a text may take so many times one over its parts
 
@@ -41,7 +40,7 @@ class HeldContext:
 
 def can_compose(backend: Backend, sizes: ContextSizes = SIZES) -> bool:
     """Whether the engine can hold a composed context, and read a piece beside it."""
-    room = backend.context_length >= sizes.most + sizes.piece
+    room = backend.context_length >= sizes.engine_context
     return room and backend.can_splice and backend.can_copy and backend.slots > 1
 
 

@@ -11,9 +11,10 @@ from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.layers import Names
 from specpair.command_line.parser import flag
-from specpair.drafters.composed_drafter import LEAST_CONTEXT, SPARE_CELLS
+from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
+from specpair.speculation.drafting.composed_context import SIZES
 from tests.verifier_server.conftest import settings
 from verifier_server.app import refuse_workers
 from verifier_server.loading import choose_chat_template
@@ -52,7 +53,7 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags(flags, {})
     assert settings.drafts and settings.draft_slots_for(3) == 3 and settings.draft_slots_for(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
-    spare = replace(expected, spare_slots=8, spare_from=LEAST_CONTEXT)
+    spare = replace(expected, spare_slots=8, spare_from=SIZES.engine_context)
     expected = replace(spare, contexts=8, shared_cells=8 * SPARE_CELLS, weights=FASTEST)
     assert settings.draft_options(16, 2048) == expected
     assert settings.load_options().weights == STORED, "those of the target are the text's"

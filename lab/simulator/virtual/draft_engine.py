@@ -172,9 +172,8 @@ class EngineDrafter(VirtualDrafter):
         `options`: further arguments of `VirtualDrafter`.
         """
         super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, **options)
-        self.held = engine.begun(
-            len(prompt), held
-        )  # tokens of the text that the draft model's slot holds, without `_tail`
+        # Tokens of the text that the draft model's slot holds, without `_tail`, or need not hold.
+        self.held = engine.begun(len(prompt), held)
         self._engine, self._tell, self._guard = engine, tell, guard
         self._tail: list[int] = []  # what the slot holds behind the text
         self._reads = False  # whether a chunk of the text is being read

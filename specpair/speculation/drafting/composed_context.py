@@ -57,6 +57,11 @@ class ContextSizes:
         """The longest context."""
         return self.sink + self.pieces * self.piece + self.most_window
 
+    @property
+    def engine_context(self) -> int:
+        """The context that an engine must have, with room for drafts."""
+        return self.most + self.piece
+
 
 SIZES = ContextSizes()
 
