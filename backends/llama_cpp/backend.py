@@ -10,13 +10,13 @@ gives each slot a cache and a pass of its own, of widths that take one code path
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
-from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.library import floats, lib, take_warnings
 from backends.llama_cpp.model import (
     KV_TYPES,
     LlamaVocabulary,
@@ -26,16 +26,14 @@ from backends.llama_cpp.model import (
     kv_bytes_per_token,
     load_model,
 )
+from backends.llama_cpp.mtp_head import LlamaHead, heads_of
+from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.command_line.start import interrupts_held
-from specpair.engines.backend import Backend, Entry, Logits, Progress
+from specpair.engines.backend import Backend, Entry, HeadEntry, Logits, Progress
 from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError, NoRoom
 from specpair.engines.load_options import COARSE_KV, MOST_SLOTS, LoadOptions
-
-ONE_PATH = 63  # tokens; wider passes have another kernel for attention
-_TRIED = (4, 8, 16, 32, ONE_PATH)  # widths of passes
-_COMPARED = 8  # tokens; a few are not enough: often a last bit is lost where the inputs of a product are rounded
 
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
@@ -64,10 +62,12 @@ class LlamaBackend(Backend):
             )
         self._model: Any = None
         self._context: Any = None
+        self._head: LlamaHead | None = None
         self._states: RecurrentStates | None = None  # None: attention in every layer
+        heads = heads_of(path, options)
         lib.llama_backend_init()
         try:
-            self._model = load_model(path, options, progress, extra_buffers)
+            self._model = load_model(path, options, progress, extra_buffers, with_heads=heads > 0)
             self.model_name = path.stem
             check_generates(self._model, self.model_name)
             self.vocabulary = LlamaVocabulary(self._model)
@@ -94,6 +94,8 @@ class LlamaBackend(Backend):
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells
+            # Each head has a context with the cache of all heads.
+            token_bytes += heads**2 * kv_bytes_per_token(self._model, options.kv_type, layers=1)
             self.kv_bytes = token_bytes * (contexts * self.context_length + further) + slot_bytes * self.slots
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
@@ -118,7 +120,7 @@ class LlamaBackend(Backend):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
                 self.keeps_any_path = False  # it adds up in the order of the cells
-            self._context = self._open_context(options, threads, cells, kept_states)
+            self._open_context(options, threads, cells, kept_states, heads)
             self._memory = lib.llama_get_memory(self._context)
             self.can_splice = self.can_splice and bool(lib.llama_memory_can_shift(self._memory))
             self._sequences = TreeSequences(self._memory, self.slots)
@@ -143,6 +145,9 @@ class LlamaBackend(Backend):
             raise
 
     def close(self) -> None:
+        if self._head is not None:
+            self._head.close()
+            self._head = None
         if self._context is not None:
             lib.llama_free(self._context)
             self._context = None
@@ -150,7 +155,7 @@ class LlamaBackend(Backend):
             lib.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int) -> Any:
+    def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int, heads: int) -> None:
         params = lib.llama_context_default_params()
         params.n_seq_max = self.slots * (self.max_leaves or 1)
         params.n_ctx = cells
@@ -172,7 +177,10 @@ class LlamaBackend(Backend):
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
                 f"of KV cache): lower slots or context ({take_warnings()})"
             )
-        return context
+        self._context = context
+        if heads:
+            self._head = LlamaHead(self._model, context, params, heads, self.slots)
+            self.head_depth = self._head.depth
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:
@@ -219,14 +227,13 @@ class LlamaBackend(Backend):
             raise CacheFull(f"the KV cache has no room for {at} more tokens")
         if code != 0:
             raise EngineFailure(f"llama_decode returned {code}: {take_warnings()}")
+        if self._head is not None:
+            self._head.passed(batch)
         ends = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
         block: Logits = np.empty((0, self.vocabulary.size), dtype=np.float32)
         if ends[-1]:
             shape = int(ends[-1]) + above, self.vocabulary.size
-            first = ctypes.addressof(lib.llama_get_logits(self._context).contents)
-            # `np.ctypeslib.as_array` would leave a cycle of objects to the garbage collector after each pass.
-            floats = (ctypes.c_float * (shape[0] * shape[1])).from_address(first)
-            block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)[above:]
+            block = floats(lib.llama_get_logits(self._context), *shape)[above:]
         return np.split(block, ends[:-1])
 
     def _agreeing_rows(self) -> int:
@@ -250,6 +257,12 @@ class LlamaBackend(Backend):
             lib.llama_memory_seq_rm(self._memory, destination, length, -1)
         else:
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
+        if self._head is not None:
+            self._head.copy(source, destination, length)
+
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        assert self._head is not None
+        return self._head.extend(batch)
 
     def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
         self._sequences.forget(slot)
@@ -262,13 +275,19 @@ class LlamaBackend(Backend):
             lib.llama_memory_seq_rm(self._memory, source, 0, first)
             lib.llama_memory_seq_add(self._memory, source, first, -1, start - first)
             lib.llama_memory_seq_cp(self._memory, source, slot, start, start + new)
+        if self._head is not None:  # which reads pairs, and these have other neighbours now
+            self._head.release(slot)
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
         self._sequences.keep(entry, path)
+        if self._head is not None:
+            self._head.keep(entry.slot, path)
 
     def _release(self, slot: int) -> None:
         self._sequences.forget(slot)
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
+        if self._head is not None:
+            self._head.release(slot)
         if self._states is not None:
             self._states.forget(slot)
 
@@ -278,6 +297,8 @@ class LlamaBackend(Backend):
         others = [other for other, length in enumerate(self._lengths) if length and other != slot]
         states = {other: self._states_of(other) for other in others}
         lib.llama_memory_clear(self._memory, True)
+        if self._head is not None:
+            self._head.clear()
         if self._states is not None:
             self._states.forget(slot)
         for other, parts in states.items():
@@ -323,25 +344,3 @@ class LlamaBackend(Backend):
                 "choose another one"
             )
         self.release(0)
-
-
-def equal_up_to(run: Callable[[int, int], Logits], widest: int) -> int:
-    """The widest pass, in tokens, whose results have the same bits as passes of 2; ONE_PATH if no trial differs.
-
-    On CPUs llama.cpp has several kernels for the product of weights and tokens, and chooses by type of weights and
-    width of the pass. They add up in different orders. Seen with AVX2: weights in bfloat16 take another kernel from 2
-    tokens on, K-quants that were repacked from 4 on, the same as they are in the file from 8 on (unless
-    GGML_CPU_TILED_MM is 0), Q8_0 and Q4_0 have one for all.
-
-    `run(start, end)`: runs one pass over the tokens `start` to `end` of a text, on top of those before them, and
-        returns a copy of their logits.
-    `widest`: most tokens of a trial, 2 or more.
-    """
-    compared = min(_COMPARED, widest) // 2 * 2
-    narrow = np.concatenate([run(at, at + 2) for at in range(0, compared, 2)])
-    for width in _TRIED:
-        if width <= widest:
-            rows = run(0, width)[:compared]
-            if not np.array_equal(rows, narrow[: len(rows)]):
-                return width - 1
-    return ONE_PATH

@@ -79,12 +79,13 @@ class TreeSequences:
 class PassBatch:
     """The llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs.
 
-    `tokens`: in it so far. `wanted`: by token, whether it gets logits.
+    `tokens`: in it so far. `wanted`: by token, whether it gets logits. `inputs`: by token, what is fed beside it.
     """
 
-    def __init__(self, room: int, leaves: int) -> None:
-        """`room`: maximum tokens of a pass. `leaves`: maximum of a tree."""
+    def __init__(self, room: int, leaves: int, width: int = 0) -> None:
+        """`room`: maximum tokens of a pass. `leaves`: maximum of a tree. `width`: numbers in a row of `inputs`."""
         self.tokens = 0
+        self.inputs = np.zeros((room, width), dtype=np.float32)
         self.wanted = np.zeros(room, dtype=np.int8)
         self._ids, self._positions = np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32)
         self._sequence_counts = np.ones(room, dtype=np.int32)
@@ -95,21 +96,21 @@ class PassBatch:
         self._batch = lib.llama_batch(
             n_tokens=0,
             token=self._ids.ctypes.data_as(int32s),
-            embd=None,
+            embd=self.inputs.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) if width else None,
             pos=self._positions.ctypes.data_as(int32s),
             n_seq_id=self._sequence_counts.ctypes.data_as(int32s),
             seq_id=self._sequence_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
             logits=self.wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
-    def add(self, entry: Entry, trees: TreeSequences) -> None:
-        """Append an entry to the batch, its tree in sequences of `trees`."""
+    def add(self, entry: Entry, trees: TreeSequences | None = None) -> None:
+        """Append an entry to the batch, its tree, if it has one, in sequences of `trees`."""
         slot, start, tokens, logits_from, parents = entry
         at, end = self.tokens, self.tokens + len(tokens)
         self._ids[at:end] = tokens
         self._positions[at:end] = range(start, start + len(tokens))
         self._sequences[at:end, 0], self._sequence_counts[at:end] = slot, 1
-        if parents:
+        if parents and trees is not None:
             before = start + entry.trunk - 1
             self._positions[at + entry.trunk : end] = [before + each for each in depths(parents)]
             for row, sequences in enumerate(trees.grow(entry), at):

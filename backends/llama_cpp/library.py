@@ -4,6 +4,11 @@ import ctypes
 import logging
 import os
 from collections import deque
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 # All variables must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
 # on the same machine (a token took 90 times as long). Threads that sleep at once are woken thousands of times a pass,
@@ -22,7 +27,7 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 from llama_cpp import llama_cpp as _bindings  # noqa: E402
 
-__all__ = ["ggml", "lib", "take_warnings"]
+__all__ = ["floats", "ggml", "lib", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
@@ -56,3 +61,12 @@ def take_warnings() -> str:
     warnings = "; ".join(_recent)
     _recent.clear()
     return warnings or "the library gave no reason"
+
+
+def floats(pointer: Any, *shape: int) -> NDArray[np.float32]:
+    """The library's memory at a `float *` as an array of this shape, until the library uses it again.
+
+    `np.ctypeslib.as_array` would leave a cycle of objects to the garbage collector at each call.
+    """
+    memory = (ctypes.c_float * prod(shape)).from_address(ctypes.addressof(pointer.contents))
+    return np.frombuffer(memoryview(memory), dtype=np.float32).reshape(shape)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.mtp_head import is_head_alone
 from models.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from specpair.command_line.start import interrupts_held
@@ -21,9 +22,15 @@ KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 _TEMPLATE = "tokenizer.chat_template"
 
 
-def load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
-    """Load a model's weights. Returns the library's handle, which the caller frees. Raises ModelLoadError."""
+def load_model(
+    path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool, *, with_heads: bool = False
+) -> Any:
+    """Load a model's weights. Returns the library's handle, which the caller frees. Raises ModelLoadError.
+
+    `with_heads`: also those of the MTP heads in its file.
+    """
     params = lib.llama_model_default_params()
+    params.load_mtp = with_heads
     params.use_extra_bufts = extra_buffers
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
@@ -56,11 +63,11 @@ def load_model(path: Path, options: LoadOptions, progress: Progress | None, extr
     return model
 
 
-def kv_bytes_per_token(model: Any, kv_type: str) -> int:
-    """Bytes of the KV cache for one token of one slot, over all layers."""
+def kv_bytes_per_token(model: Any, kv_type: str, layers: int | None = None) -> int:
+    """Bytes of the KV cache for one token of one slot, over `layers` layers; None: all, without those of heads."""
     usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
     widths = sum(stated_integer(model, f"attention.{part}_length") or usual for part in ("key", "value"))
-    values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
+    values = (layers or lib.llama_model_n_layer(model)) * lib.llama_model_n_head_kv(model) * widths
     return int(values * KV_BYTES[kv_type])
 
 
@@ -177,6 +184,8 @@ def check_gguf(path: Path | None) -> Path:
     try:
         heads = read_parts(found)
         check_model(str(found), heads)
+        if is_head_alone(heads):
+            raise ModelLoadError(f"{found} has an MTP head without its model: name the model's file")
     except (BadHead, OSError) as error:
         raise ModelLoadError(str(error)) from None
     if not lib.llama_supports_gpu_offload():

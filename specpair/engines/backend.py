@@ -14,13 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from specpair.engines.entries import Entry as Entry
+from specpair.engines.entries import HeadEntry as HeadEntry
+from specpair.engines.entries import check_batch, check_head_batch
 from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
 from specpair.engines.vocabulary import Vocabulary
-from specpair.speculation.draft import leaves
 from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import TopLogits
 from specpair.speculation.sampling.top_logits import TopLogitsSpec as TopLogitsSpec
@@ -31,27 +33,6 @@ Rows = Logits | Sequence[TopLogits]
 R = TypeVar("R", bound=Sequence[Logits | Sequence[TopLogits]])
 Progress = Callable[[float], None]
 DEFAULT_TEMPLATE = "default"  # the name of the chat template that a model's files give without one
-
-
-class Entry(NamedTuple):
-    """Work for one slot in a pass: feed `tokens` from position `start` on, and return the logits that follow each of
-    `tokens[logits_from:]`; none where `logits_from` is `len(tokens)`.
-
-    `parents`: for each of the last tokens, how many tokens before it the one stands that it follows; empty: each
-        follows the one before it. A token with a parent attends to those on its path only, at the position behind its
-        parent's. After the pass the slot holds the tokens before these, and those that `keep` names.
-    """
-
-    slot: int
-    start: int
-    tokens: Sequence[int]
-    logits_from: int
-    parents: Sequence[int] = ()
-
-    @property
-    def trunk(self) -> int:
-        """How many of the tokens, from the first on, follow one another and stay in the slot."""
-        return len(self.tokens) - len(self.parents)
 
 
 class Backend(ABC):
@@ -77,6 +58,7 @@ class Backend(ABC):
     `max_nodes`        most nodes of an entry's tree; None: any number
     `runs_on`          the device and the number type of the model, in words, for people
     `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
+    `head_depth`       most tokens that the model's own head drafts in a row; 0: it has none, or it was not loaded
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
     """
 
@@ -97,6 +79,7 @@ class Backend(ABC):
     keeps_any_path: bool = True
     max_leaves: int | None = None
     max_nodes: int | None = None
+    head_depth: int = 0
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name
@@ -158,7 +141,7 @@ class Backend(ABC):
 
     def _tracked(self, batch: Sequence[Entry], run: Callable[[], R]) -> R:
         """Check `batch`, call `run` for its forward pass, update its slots' lengths; on an error, empty these slots."""
-        self._check_batch(batch)
+        check_batch(self, batch)
         try:
             result = run()
         except BackendError:
@@ -171,6 +154,16 @@ class Backend(ABC):
             if overflowed(rows):
                 self._overflowed.add(entry.slot)
         return result
+
+    def extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        """What the model's head predicts behind each tail: float32 logits of shape (len(batch), vocab).
+
+        The head reads from the target's hidden states behind what a slot holds, then from its own ones, which is quick
+        where the tails of a slot begin like its last one. Raises BadEntry with nothing changed, and EngineFailure: the
+        target's slots stay as they are, and the head goes on without what it had read.
+        """
+        check_head_batch(self, batch)
+        return self._extend_head(batch)
 
     def keep(self, slot: int, path: Sequence[int]) -> None:
         """Of the tree that the last pass fed to a slot, keep the tokens with these indices in its entry, each the child
@@ -264,6 +257,10 @@ class Backend(ABC):
         """`extend_top_logits` after its checks, for engines with `has_top_logits`."""
         raise NotImplementedError
 
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        """`extend_head` after its checks, for engines with a `head_depth`."""
+        raise NotImplementedError
+
     def _copy(self, source: int, destination: int, length: int) -> None:
         """`copy` after its checks, for engines with `can_copy`."""
         raise NotImplementedError
@@ -287,49 +284,6 @@ class Backend(ABC):
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.slots:
             raise BadEntry(f"slot {slot} does not exist: this backend has slots 0 to {self.slots - 1}")
-
-    def _check_batch(self, batch: Sequence[Entry]) -> None:
-        if not batch:
-            raise BadEntry("the batch is empty")
-        seen: set[int] = set()
-        total = 0
-        for slot, start, tokens, logits_from, parents in batch:
-            self._check_slot(slot)
-            if slot in seen:
-                raise BadEntry(f"slot {slot} occurs twice in one batch")
-            seen.add(slot)
-            count, held = len(tokens), self._lengths[slot]
-            total += count
-            if not count:
-                raise BadEntry(f"slot {slot}: no tokens")
-            if not 0 <= start <= held:
-                raise BadEntry(f"slot {slot}: start {start} leaves a gap, the slot holds {held} tokens")
-            if self.max_rollback is not None and 0 < start < held - self.max_rollback:
-                raise BadEntry(f"slot {slot}: start {start} rolls back more than {self.max_rollback} of {held} tokens")
-            if start + count > self.context_length:
-                raise BadEntry(f"slot {slot}: {start + count} tokens exceed the context of {self.context_length}")
-            if not 0 <= logits_from <= count:
-                raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
-            if parents:
-                self._check_tree(slot, count, parents)
-            if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
-                raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {self.vocabulary.size}")
-        if total > self.max_batch_tokens:
-            raise BadEntry(f"{total} tokens exceed the batch limit of {self.max_batch_tokens}")
-
-    def _check_tree(self, slot: int, count: int, parents: Sequence[int]) -> None:
-        """`count`: tokens of the entry."""
-        if not self.takes_trees:
-            raise BadEntry(f"slot {slot}: {self.name} takes no trees: each token must follow the one before it")
-        if not (len(parents) < count and all(1 <= each <= at + 1 for at, each in enumerate(parents))):
-            raise BadEntry(
-                f"slot {slot}: parents are {list(parents)}: each must be the distance to a token of the {count} "
-                "before it that is one of the tree's or the last before it"
-            )
-        found = (("nodes", len(parents), self.max_nodes), ("leaves", len(leaves(parents)), self.max_leaves))
-        for name, number, most in found:
-            if most is not None and number > most:
-                raise BadEntry(f"slot {slot}: a tree of {number} {name}: {self.name} takes {most} here at most")
 
 
 def overflowed(rows: Logits | Sequence[TopLogits]) -> bool:

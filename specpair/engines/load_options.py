@@ -15,6 +15,7 @@ WEIGHTS = (FASTEST, STORED)
 KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
 DRAFT_KV = ("f16", "q8_0")  # of a draft model, as help lists them
 COARSE_KV = ("q4_0",)  # keys that are too coarse to be moved to other positions
+NO_HEAD, HEAD_IF_ANY, HEAD = "off", "auto", "on"  # layers of a model that draft for it
 COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
@@ -61,6 +62,8 @@ class LoadOptions:
     # Beside `slots`. An engine that cannot splice has none of them, nor has one with a shorter context.
     spare_slots: int = option(0, "further slots, in which pieces of long texts are read before a splice", ge=0)
     spare_from: int = option(0, "context length from which spare slots are of use", ge=0)
+    # Whether to load layers of the model that draft for it: not, if it has some, or else it cannot be loaded.
+    head: str = option(NO_HEAD, "the model's own head", choices=(NO_HEAD, HEAD_IF_ANY, HEAD))
     kv_type: str = option(
         "f16",
         "llama.cpp: data type of the KV cache",
