@@ -18,6 +18,7 @@ from specpair.http_service.options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.options.option import AUTO, like, option, settings_of
 from verifier_server.engine.choice import ENGINES, NGRAM
 
+BY_HEAD, BY_MODEL, OFF = "head", "model", "off"  # what drafts on the server
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
 Auto = Literal["auto"]
@@ -116,6 +117,13 @@ class VerifierOptions(AnswerOptions):
     )
     sglang_api_key: SecretStr | None = option(
         None, "sglang: the server's --api-key", usually="none", group=ENGINE, placeholder=KEY
+    )
+    draft: str = option(
+        AUTO,
+        f"what drafts here; {AUTO}: the draft model, if one is named, and the target's own head, if its file has one "
+        f"(llama.cpp); {BY_HEAD}: the head, or refuse to start; {BY_MODEL}: the draft model alone; {OFF}: nothing",
+        choices=(AUTO, BY_HEAD, BY_MODEL, OFF),
+        group=DRAFT,
     )
     draft_model: Path | None = option(
         None, "draft model file or folder", usually="none", group=DRAFT, placeholder="PATH"

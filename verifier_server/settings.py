@@ -28,14 +28,26 @@ from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.drafters.composed_drafter import SPARE_CELLS
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
-from specpair.engines.load_options import COARSE_KV, DRAFT_KV, LoadOptions
+from specpair.engines.load_options import COARSE_KV, DRAFT_KV, HEAD, HEAD_IF_ANY, NO_HEAD, LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.options import ACCESS, ROUTER, check_keys
-from specpair.options.option import Option
+from specpair.options.option import AUTO, Option
 from specpair.speculation.drafting.composed_context import SIZES
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.interface import EngineInfo
-from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, MOST_DRAFT_SLOTS, OPTIONS, VerifierOptions
+from verifier_server.options import (
+    ADDRESS,
+    BY_HEAD,
+    BY_MODEL,
+    DRAFT,
+    ENGINE,
+    LIMITS,
+    MODEL,
+    MOST_DRAFT_SLOTS,
+    OFF,
+    OPTIONS,
+    VerifierOptions,
+)
 
 _log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
@@ -115,6 +127,11 @@ class Settings(_Options):
         return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
+        if self.draft == BY_HEAD and self.backend != "llama_cpp":
+            raise ValueError(f"draft: the engine {self.backend} runs no head of a model: set backend to llama_cpp")
+        for name in ("draft_model", "draft_hf", "draft_backend"):
+            if getattr(self, name) is not None and self.draft in (BY_HEAD, OFF):
+                raise ValueError(f"{name}: draft is {self.draft}: leave one of the two out")
         if self.drafts or self.draft_engine not in TOKEN_ENGINES:
             check_draft(self.draft_engine)
         for name in ("draft_model", "draft_hf"):
@@ -139,8 +156,9 @@ class Settings(_Options):
 
     @property
     def drafts(self) -> bool:
-        """Whether the server can draft (mode fused)."""
-        return self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
+        """Whether the server drafts with a draft model or by lookup (mode fused)."""
+        named = self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
+        return named and self.draft not in (BY_HEAD, OFF)
 
     def draft_slots_for(self, slots: int) -> int:
         """How many texts the server drafts for at once, for a target with `slots` slots."""
@@ -168,6 +186,7 @@ class Settings(_Options):
             threads=None if self.draft_threads == "auto" else self.draft_threads,
             device=self.draft_device or shared.device,
             deterministic=False,
+            head=NO_HEAD,
             kv_type=DRAFT_KV[-1] if shared.kv_type in COARSE_KV else shared.kv_type,
             weights=self.draft_weights,
             tensor_parallel=devices_of_draft(self.draft_engine, self.backend, devices),
@@ -176,7 +195,12 @@ class Settings(_Options):
     def load_options(self) -> LoadOptions:
         """Load options of the target model's engine."""
         options = LoadOptions(**option_values(LoadOptions, self))
+        if self.backend == "llama_cpp":
+            options = replace(options, head=_HEADS[self.draft])
         return options if self.backend == "scripted" else replace(options, model=self.model_path)
+
+
+_HEADS = {AUTO: HEAD_IF_ANY, BY_HEAD: HEAD, BY_MODEL: NO_HEAD, OFF: NO_HEAD}
 
 
 def _no_file(path: Path | None) -> str:

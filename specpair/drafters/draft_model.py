@@ -9,11 +9,11 @@ from specpair.drafters.shared_engine import EngineView
 from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, CacheFull
 from specpair.grammar.of_text import processors_of
-from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafting.composed_context import ContextRead
+from specpair.speculation.drafting.proposing import proposal
 from specpair.speculation.drafting.tree import Proposal
-from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probabilities, top_logits_spec
+from specpair.speculation.sampling.sampling import Row, Sampling, top_logits_spec
 from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -267,12 +267,7 @@ class ModelDrafter:
         return self._processors.process(row, tail)
 
     def _predict(self, logits: Row, position: int, runners_up: int) -> Proposal:
-        if self._draws:
-            weights = propose(logits, self._sampling)
-            token = drawn_from(weights, self._sampling.seed, position)
-            return Proposal(token, normalised(weights)[token], probs=weights)
-        chosen = choose_several(logits, self._sampling, position, 1 + runners_up)
-        return Proposal.of(chosen, probabilities(logits, chosen, self._sampling))
+        return proposal(logits, self._sampling, position, runners_up, draws=self._draws)
 
 
 def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[int]]]) -> list[Expansion]:

@@ -17,10 +17,15 @@ class DraftSource(Enum):
     """The source of a draft token."""
 
     MODEL = "model"  # the drafter predicted it
+    HEAD = "head"  # the target's own head predicted it
     LOOKUP = "lookup"  # it was looked up in the text, or in an earlier one
     PREDICTION = "prediction"  # it was looked up in the client's prediction of the text
     CORPUS = "corpus"  # it was looked up in the user's own files
     GRAMMAR = "grammar"  # the grammar allows no other one
+
+    @property
+    def predicted(self) -> bool:
+        return self in (DraftSource.MODEL, DraftSource.HEAD)
 
     @property
     def looked_up(self) -> bool:

@@ -14,7 +14,9 @@ from specpair.engines.errors import BackendError, EngineLost, first_line
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.engine.arrived_drafts import Request
+from verifier_server.engine.head_drafts import HeadQuestion, step_time
 from verifier_server.engine.interface import EngineInfo, EngineState, LoadedEngine, Serving
 from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
@@ -83,6 +85,22 @@ class Engine:
             for request in requests:
                 request.done(self._end())
             self._deliver()
+
+    def ask_head(self, asked: Sequence[HeadQuestion]) -> list[Proposal | None]:
+        answered: Future[list[Proposal | None]] = Future()
+
+        def ask() -> None:
+            try:
+                answered.set_result([None] * len(asked) if self._stopping else self._scheduler.head.answer(asked))
+            except BackendError as error:
+                _log.warning("%s: no drafts by it in this round", error)
+                answered.set_result([None] * len(asked))
+            except Exception as error:
+                answered.set_exception(error)
+
+        if not self._between_passes(ask):
+            raise self._end()
+        return answered.result()
 
     def forget(self, session: Session) -> None:
         self._between_passes(lambda: self._scheduler.forget(session))
@@ -198,6 +216,7 @@ def with_logits(backend: Backend, settings: Any) -> LoadedEngine:
     with ExitStack() as on_failure:
         on_failure.callback(backend.close)
         pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))
+        info = EngineInfo.of(backend, settings.max_drafts, step_time(backend, time.perf_counter))
         on_failure.pop_all()
 
     def serve(serving: Serving) -> Engine:
@@ -216,5 +235,4 @@ def with_logits(backend: Backend, settings: Any) -> LoadedEngine:
         engine.start()
         return engine
 
-    info = EngineInfo.of(backend, settings.max_drafts)
     return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)

@@ -14,7 +14,9 @@ from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.engine.arrived_drafts import Request
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.sessions import Session
 
 AWAY_WAIT = 2  # seconds after which a request is worth another try while what an engine needs is away
@@ -81,15 +83,17 @@ class EngineInfo:
     takes_trees: bool = False  # whether it judges drafts that are trees as such, and not their likeliest chains
     max_leaves: int | None = None  # of a tree, at most; None: any number
     max_nodes: int | None = None  # of a tree, at most; None: any number
+    head_depth: int = 0  # tokens that the model's own head drafts in a row, at most; 0: it has none
+    head_time: float = 0.0  # seconds of a step of the head
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
 
     @classmethod
-    def of(cls, backend: Backend, max_drafts: int) -> "EngineInfo":
-        """The info of an engine over a backend."""
+    def of(cls, backend: Backend, max_drafts: int, head_time: float = 0.0) -> "EngineInfo":
+        """The info of an engine over a backend. `head_time`: seconds of a step of the model's head."""
         same = ["name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template"]
-        same += ["devices", "takes_trees", "max_leaves", "max_nodes"]
-        return cls(max_drafts=max_drafts, **{name: getattr(backend, name) for name in same})
+        same += ["devices", "takes_trees", "max_leaves", "max_nodes", "head_depth"]
+        return cls(max_drafts=max_drafts, head_time=head_time, **{name: getattr(backend, name) for name in same})
 
 
 class TokenEngine(Protocol):
@@ -109,6 +113,10 @@ class TokenEngine(Protocol):
     @property
     def state(self) -> EngineState:
         """The engine's load now."""
+
+    def ask_head(self, asked: Sequence[HeadQuestion]) -> list[Proposal | None]:
+        """What the model's own head drafts, between two passes; None where the engine is not in step with a question,
+        or the head fails. Waits for it. Raises SpecPairError once the engine has ended."""
 
     def submit(self, *requests: Request) -> None:
         """Queue requests, which can share a pass. `done` of each request gets errors, Overloaded included."""

@@ -21,6 +21,7 @@ from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
+from verifier_server.engine.head_drafts import HeadDrafts
 from verifier_server.engine.interface import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
@@ -68,6 +69,7 @@ class Scheduler:
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
+        self.head = HeadDrafts(backend, self.slots)
         chunk = chosen_chunk(pass_times) if prefill_chunk is None else prefill_chunk
         self._composer = Composer(
             backend, self.slots, self._queue, self._pass_time, chunk, max_drafts=self.max_drafts, pass_times=pass_times

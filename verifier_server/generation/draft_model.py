@@ -14,12 +14,14 @@ from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, CacheFull, ModelLoadError, first_line
 from specpair.engines.vocabulary import cannot_draft
 from specpair.grammar.of_text import prepare_grammars
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.choice import NGRAM
 from verifier_server.engine.interface import EngineInfo
 from verifier_server.settings import Settings
 
+OWN_HEAD = "MTP head"
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 PASS_TOKENS = 128  # of a text that the draft model reads, in a pass for which the draft steps of others may wait
 
@@ -39,8 +41,10 @@ class SharedDraftModel:
         most_kept: int | None = None,
         *,
         one_scope: bool = False,
+        lookup: bool = False,
     ) -> None:
-        """`backend`: a model with the vocabulary of `target`; None: drafts are looked up.
+        """`backend`: a model with the vocabulary of `target`; None: its head drafts, and without a head or with
+            `lookup` drafts are looked up.
         `slots`: how many texts it drafts for at once.
         `clock`: in seconds.
         `most_kept`: tokens of texts that have ended that are kept; None: as many as the slots hold.
@@ -52,8 +56,11 @@ class SharedDraftModel:
         self._choosing = threading.Lock()  # guards it; the engines that were used longest ago come first
         self._vocabulary_size = target.vocabulary.size
         self._failed: str | None = None  # why the latest draft step failed
-        self.name = NGRAM_LOOKUP if backend is None else backend.model_name
-        self.step_time = LEAST  # seconds of a draft step
+        self.head_depth = 0 if lookup else target.head_depth  # tokens that the target's head drafts, at most
+        self.name = OWN_HEAD if self.head_depth else NGRAM_LOOKUP
+        self.step_times = dict[DraftSource, float]()  # seconds of a draft step, of each source but lookup
+        if self.head_depth:
+            self.step_times[DraftSource.HEAD] = target.head_time if isinstance(target, EngineInfo) else LEAST
         # Whether draft and target passes use the same CPU cores or device, and so slow each other. Two models that both
         # run elsewhere than on the CPU count as sharing a device.
         self.shares_device = backend is not None and _share_device(backend.threads, target.threads)
@@ -61,12 +68,22 @@ class SharedDraftModel:
             times, spare = pass_times(backend, clock), backend.slots >= 2 * slots and can_compose(backend)
             views = [self._shared.view(2 if spare else 1, PASS_TOKENS) for _ in range(slots)]
             self._free = [WarmEngine(view, times, whole=not self.shares_device) for view in views]
-            self.step_time = times.token
+            self.step_times[DraftSource.MODEL] = times.token
+            self.name = f"{backend.model_name} and {OWN_HEAD}" if self.head_depth else backend.model_name
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of a draft step, of the fastest source."""
+        return min(self.step_times.values(), default=LEAST)
 
     @property
     def looks_up(self) -> bool:
-        """Whether drafts come from lookup in the text, without a model."""
-        return self._shared is None
+        """Whether drafts come from lookup in the text, without a model or a head."""
+        return not self.step_times
+
+    @property
+    def has_model(self) -> bool:
+        return self._shared is not None
 
     @property
     def failure(self) -> str | None:
@@ -127,14 +144,15 @@ def load_draft_model(
     clock: Callable[[], float],
     given: Backend | None = None,
 ) -> SharedDraftModel | None:
-    """The draft model that `settings` name, or the one `given`; None if there is none.
+    """The draft model that `settings` name, or the one `given`, with the target's own head; None if there is neither.
 
     `clock`: in seconds.
 
     Raises ModelLoadError, also for a model that cannot draft for this target.
     """
     if given is None and not settings.drafts:
-        return None
+        texts = settings.draft_slots_for(target.slots)
+        return SharedDraftModel(None, texts, target, clock) if target.head_depth else None
     if given is None and settings.draft_engine == NGRAM:
         return lookup_alone(settings, target, clock)
     options = settings.draft_options(target.slots, target.context_length, target.devices)
@@ -159,4 +177,4 @@ def load_draft_model(
 
 def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> SharedDraftModel:
     """Drafting by lookup, without a model. Arguments as for `load_draft_model`."""
-    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target, clock)
+    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target, clock, lookup=True)

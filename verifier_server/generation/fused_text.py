@@ -20,12 +20,12 @@ from specpair.protocol.responses import DraftContext, Speculation
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_sources import forced_before, last_round, passes, rounds
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.composed_context import ContextRead
 from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
-from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -33,6 +33,7 @@ from verifier_server.engine.arrived_drafts import Answer, OnAnswer
 from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.engine_client import EngineConnection
+from verifier_server.generation.head_drafter import HeadDrafter
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.round_thread import RoundMember, RoundThread
 from verifier_server.sessions import Session
@@ -172,34 +173,39 @@ class FusedText:
                 limits=limits,
             )
             lookups.follow(known)
+            if self.draft.head_depth and not self.draft.has_model:
+                drafter = HeadDrafter(self.engine, session)
             self._drafter, held = drafter, drafter.begun if isinstance(drafter, ModelDrafter) else 0
             # It reads while the target does. Without rounds, what is left then is read in the first draft step.
             connection, alone = self._connection, self.rounds is None
-            read_prompt(
-                drafter,
-                known,
-                held,
-                stopped=lambda: self.cancelled or (alone and connection.has_answer),
-                answered=lambda: connection.has_answer,
-            )
+            if not isinstance(drafter, HeadDrafter):  # it reads with the target
+                read_prompt(
+                    drafter,
+                    known,
+                    held,
+                    stopped=lambda: self.cancelled or (alone and connection.has_answer),
+                    answered=lambda: connection.has_answer,
+                )
             self._note_context()
             answer = self._opened()
             self._tell(answer)
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
             if text.finish_reason is not None:
                 return
-            if self.rounds is not None and isinstance(drafter, ModelDrafter):
+            if self.rounds is not None and isinstance(drafter, ModelDrafter | HeadDrafter):
                 self._write_in_rounds(self.rounds, drafter, text.known, lookups, estimates)
             else:
                 self._write_alone(drafter, text, lookups, estimates, answer)
 
     def _write_in_rounds(
-        self, rounds: RoundThread, drafter: ModelDrafter, known: list[int], lookups: Lookups, estimates: Estimates
+        self, rounds: RoundThread, drafter: Drafter, known: list[int], lookups: Lookups, estimates: Estimates
     ) -> None:
         session, info = self.session, self.engine.info
         committed = CommittedText(known, info.vocabulary.ends, lookups, estimates.acceptance)
-        text = RoundText(committed, estimates.acceptance, session.limit, info.max_drafts)
-        self._member = RoundMember(text, self.engine, session, drafter, self._drafted, self._answered)
+        model = drafter if isinstance(drafter, ModelDrafter) else None
+        depths = {DraftSource.HEAD: self.draft.head_depth, DraftSource.MODEL: MAX_AUTO if model is not None else 0}
+        text = RoundText(committed, estimates.acceptance, session.limit, info.max_drafts, depths)
+        self._member = RoundMember(text, self.engine, session, model, self._drafted, self._answered)
         if not self.cancelled:
             rounds.write(self._member)
 

@@ -1,20 +1,24 @@
 """Decides in a round of several texts which texts to draft for, and which draft tokens the target judges.
 
-A round is some draft passes, each for several texts, and a pass of the target for all of them. Draft passes before the
-target's keep all texts waiting, those that gain nothing by them, too. So a draft pass pays where the chances of its
-tokens, added up over the texts, are worth more than the tokens that all texts would get in its time. That is decided
-again before every draft pass, also for two or three more of them, as the target's passes may have steps in their cost.
-Draft passes while the target's pass runs cost nothing, if the models share no device; they guess what that pass brings.
+A round is some draft passes, each for several texts, and a pass of the target for all of them. A draft pass is one of
+the draft model, or of the target's own head, which drafts the first few tokens only. Draft passes before the target's
+keep all texts waiting, those that gain nothing by them, too. So a draft pass pays where the chances of its tokens,
+added up over the texts, are worth more than the tokens that all texts would get in its time. That is decided again
+before every draft pass, for either source, and also for two or three more of them, as the target's passes may have
+steps in their cost. Draft passes of a model while the target's pass runs cost nothing, if the two share no device; they
+guess what that pass brings.
 
 Whether drafts pay is an estimate. So what rounds with drafts have brought is added up, in passes of the target alone:
 in debt, nothing is drafted for some time, and for twice as long each time that this happens again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
+from typing import NamedTuple
 
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.tree import Proposal, TreeNode, draft_of
@@ -40,11 +44,11 @@ _DEBT, _SAVED, _REST, _LONGEST_REST = 2.0, 4.0, 32, 512
 class PassCosts:
     """Seconds of passes by width: the tokens of all texts."""
 
-    def __init__(self, pass_times: Sequence[float], step_time: float) -> None:
+    def __init__(self, pass_times: Sequence[float], step_times: Mapping[DraftSource, float]) -> None:
         """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
-        `step_time`: of a pass of the draft model over one token.
+        `step_times`: of a draft pass over one token, by each source that there is.
         """
-        self._target, self._step_time = Curve(pass_times[:NARROW]), step_time
+        self._target, self._step_times = Curve(pass_times[:NARROW]), step_times
         if pass_times:
             self._target.learn(0, pass_times[0])
         self._times: CostByWidth | None = None
@@ -52,9 +56,15 @@ class PassCosts:
 
     def forget_draft(self) -> None:
         """Forget the times of draft passes, so that one slow pass does not stop drafting for ever."""
-        self._draft = Curve()
-        if self._step_time > 0.0:
-            self._draft.learn(0, self._step_time)
+        self._drafts = {source: Curve() for source in self._step_times}
+        for source, seconds in self._step_times.items():
+            if seconds > 0.0:
+                self._drafts[source].learn(0, seconds)
+
+    @property
+    def sources(self) -> Iterable[DraftSource]:
+        """What drafts."""
+        return self._step_times.keys()
 
     @property
     def target_times(self) -> CostByWidth:
@@ -67,34 +77,39 @@ class PassCosts:
         """Seconds of a target pass."""
         return self.target_times.at(tokens)
 
-    def draft(self, tokens: int) -> float:
+    def draft(self, tokens: int, source: DraftSource) -> float:
         """Seconds of a draft pass."""
-        return self._draft.at(tokens - 1)
+        return self._drafts[source].at(tokens - 1)
 
     def target_ran(self, tokens: int, seconds: float) -> None:
         """Learn from a pass of the target."""
         self._target.learn(tokens - 1, seconds)
         self._times = None
 
-    def draft_ran(self, tokens: int, seconds: float) -> None:
+    def draft_ran(self, tokens: int, seconds: float, source: DraftSource) -> None:
         """Learn from a draft pass. Disturbances can only lengthen it."""
-        expected = self.draft(tokens)
-        self._draft.learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
+        expected = self.draft(tokens, source)
+        self._drafts[source].learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
 
 
 @dataclass(eq=False, slots=True)
 class RoundText:
-    """A text that is drafted and verified in rounds."""
+    """A text that is drafted and verified in rounds.
+
+    `depths`: by source, before which draft token it drafts at the latest.
+    """
 
     text: CommittedText
     acceptance: AcceptanceModel  # which it may share with other texts
     limit: int  # tokens of the text, prompt included, at most
     max_drafts: int  # that the target judges at once
+    depths: Mapping[DraftSource, int] = field(default_factory=lambda: {DraftSource.MODEL: MAX_AUTO})
     path: Sequence[TreeNode] = ()  # the likeliest continuation that is drafted, as of the last `look`
-    chances: Sequence[float] = (1.0,)  # [k]: that its first k tokens are accepted; `AHEAD` more than it has
+    chances: Sequence[float] = (1.0,)  # [k]: that its first k tokens are accepted
     sent: Draft = field(init=False)  # what the target judges, or has judged last
     recent: float = 0.0  # of the acceptance model, for this text: how its last draft tokens fared
-    drafts: bool = True  # whether drafting for it with the model paid when that was last decided
+    drafts: bool = True  # whether drafting for it paid when that was last decided
+    ahead_of_us: bool = False  # whether the engine has committed more than is known here, so that its head cannot help
 
     def __post_init__(self) -> None:
         self.sent = Draft(len(self.text.known))
@@ -110,20 +125,28 @@ class RoundText:
         if self.text.lookups:
             self.text.look_up(self.room, (), always=not self.drafts, worth=worth)
         self.path = self.text.tree.main()[: max(0, self.room)]
-        self.chances = self.text.chances(self.path, AHEAD)
+        self.chances = self.text.chances(self.path)
 
-    @property
-    def tip(self) -> TreeNode | None:
-        """The node after which the draft model drafts next; None: it drafts no further."""
+    def ahead(self, source: DraftSource) -> list[float]:
+        """As `chances`, with `AHEAD` further tokens of a source."""
+        return self.text.chances(self.path, AHEAD, source)
+
+    def typical(self, source: DraftSource) -> float:
+        """Chance that the next token of a source is accepted, where its confidence is not known yet."""
+        return self.acceptance.typical(source)
+
+    def tip(self, source: DraftSource) -> TreeNode | None:
+        """The node after which a source drafts next; None: it drafts no further."""
         node = self.text.tip(self.path)
-        if len(self.path) >= min(self.room, MAX_AUTO) or not self.text.tree.is_open(node):
+        if len(self.path) >= min(self.room, self.depths.get(source, 0)) or not self.text.tree.is_open(node):
+            return None
+        if source is DraftSource.HEAD and self.ahead_of_us:
             return None
         return node
 
-    @property
-    def unread(self) -> int:
+    def unread(self, source: DraftSource) -> int:
         """Roughly how many tokens a draft pass feeds for it, including tokens that the draft model has not read yet."""
-        return 1 if self.path else 1 + self.text.untested
+        return 1 if self.path or source is DraftSource.HEAD else 1 + self.text.untested
 
     def draft(self, count: int) -> Draft:
         """The first `count` tokens of the path as a draft with their probabilities."""
@@ -135,16 +158,24 @@ class RoundText:
 
     def commit(self, position: int, tokens: Sequence[int]) -> list[int]:
         """Take in committed tokens from `position` on; returns those that are new."""
+        self.ahead_of_us = False
         new = list(tokens[len(self.text.known) - position :])
         self.acceptance.recent = self.recent
         self.text.commit(new)
         self.recent = self.acceptance.recent
         return new
 
-    def grow(self, node: TreeNode, proposal: Proposal) -> None:
-        """Add the draft model's proposals after `node`."""
+    def grow(self, node: TreeNode, proposal: Proposal, source: DraftSource) -> None:
+        """Add the proposals of a source after `node`."""
         self.acceptance.recent = self.recent
-        self.text.grow(node, proposal)
+        self.text.grow(node, proposal, source)
+
+
+class ChosenDrafts(NamedTuple):
+    """The texts of a draft pass, and what drafts in it."""
+
+    texts: Sequence[RoundText]
+    source: DraftSource
 
 
 class RoundPolicy:
@@ -164,96 +195,121 @@ class RoundPolicy:
         costs, count = self.costs, len(texts)
         if not costs.target_times:
             return 0.0
-        plain = costs.target(count)
-        typical, chance, brought, drafting = sum(each.text.typical for each in texts) / count, 1.0, 1.0, 0.0
-        best = max(1.0, self._gain.value) / plain
-        for depth in range(1, MAX_AUTO + 1):
-            chance *= typical
-            brought += chance
-            drafting += costs.draft(count)
-            best = max(best, brought / (drafting + costs.target(count * (1 + depth))))
+        best = max(1.0, self._gain.value) / costs.target(count)
+        for source in costs.sources:
+            typical, chance, brought, drafting = sum(each.typical(source) for each in texts) / count, 1.0, 1.0, 0.0
+            for depth in range(1, max(each.depths.get(source, 0) for each in texts) + 1):
+                chance *= typical
+                brought += chance
+                drafting += costs.draft(count, source)
+                best = max(best, brought / (drafting + costs.target(count * (1 + depth))))
         return count * best
 
     def judged(self, texts: Sequence[RoundText]) -> list[int]:
         """How many draft tokens of each text the target should judge."""
-        made = [[after / before for before, after in pairwise(each.chances[: len(each.path) + 1])] for each in texts]
+        made = [[after / before for before, after in pairwise(each.chances)] for each in texts]
         if not self.costs.target_times:
             return [len(each) for each in made]
         return worth_judging(made, len(texts), len(texts), self.costs.target_times)
 
-    def before_target(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
-        """The texts of a draft pass that should run before the target pass; empty: start the target pass.
+    def before_target(self, texts: Sequence[RoundText], judged: Sequence[int]) -> ChosenDrafts | None:
+        """The draft pass that should run before the target pass; None: start the target pass.
 
         `judged`: as for `judged`.
         """
         if self._resting:
-            return []
+            return None
         deeper = [each for each, count in zip(texts, judged, strict=True) if count == len(each.path)]
-        chosen = self._worth(deeper, texts, len(texts) + sum(judged), 0.0)
+        chosen = self._worth(deeper, texts, len(texts) + sum(judged), 0.0, self.costs.sources)
         for each in texts:
-            each.drafts = each in chosen or len(each.path) > 0
+            each.drafts = (chosen is not None and each in chosen.texts) or len(each.path) > 0
         return chosen
 
-    def during_target(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
-        """The texts of a draft pass that should run during the target pass.
+    def during_target(self, texts: Sequence[RoundText], width: int, left: float) -> ChosenDrafts | None:
+        """The draft pass that should run during the target pass. The target's head cannot run then.
 
         `width`: tokens of that pass.
         `left`: until that pass should end.
         """
-        trial = self._trial(texts)
+        if DraftSource.MODEL not in self.costs.sources:
+            return None
+        model = DraftSource.MODEL
+        trial = self._trial(texts, model)
+        if trial:
+            self._tried = 0
         if self._resting or not self.overlaps:
-            return trial
+            return ChosenDrafts(trial, model) if trial else None
         price = self.rate(texts) * (self.costs.target(width + 1) - self.costs.target(width))
         likely = [
             each
             for each in texts
-            if each.tip is not None
-            and each.chances[len(each.path)] >= _LIKELY
+            if each.tip(model) is not None
+            and each.chances[-1] >= _LIKELY
             and len(each.path) <= len(each.sent) + _BEYOND
-            and (each.text.typical > price or each in trial)
+            and (each.typical(model) > price or each in trial)
         ]
-        if self.costs.draft(max(1, sum(each.unread for each in likely))) <= left:
-            return likely
-        return self._worth([each for each in likely if len(each.path) > len(each.sent)], texts, width, left)
+        if self.costs.draft(max(1, sum(each.unread(model) for each in likely)), model) <= left:
+            return ChosenDrafts(likely, model) if likely else None
+        return self._worth([each for each in likely if len(each.path) > len(each.sent)], texts, width, left, [model])
 
-    def _trial(self, texts: Sequence[RoundText]) -> list[RoundText]:
+    def trial_due(self, texts: Sequence[RoundText]) -> bool:
+        """Whether the head should draft one token although no draft pays, to measure its acceptance."""
+        return DraftSource.HEAD in self.costs.sources and bool(self._trial(texts, DraftSource.HEAD))
+
+    def trial(self, texts: Sequence[RoundText]) -> ChosenDrafts:
+        """The draft pass for it, before the target pass."""
+        tried, self._tried = self._trial(texts, DraftSource.HEAD), 0
+        return ChosenDrafts(tried, DraftSource.HEAD)
+
+    def _trial(self, texts: Sequence[RoundText], source: DraftSource) -> list[RoundText]:
         """The texts to draft one token for although no draft pays, to measure its acceptance."""
-        untested = [each for each in texts if not each.path and each.tip and each.text.untested >= _SHADOW]
-        if untested and not self.overlaps:  # it keeps all texts waiting, with what the draft model has to read for it
-            untested = [min(untested, key=lambda each: each.unread)]
-            if self.costs.draft(untested[0].unread) > _SHADOW_SHARE * self._tried * self.costs.target(len(texts)):
+        untested = [each for each in texts if not each.path and each.tip(source) and each.text.untested >= _SHADOW]
+        # It keeps all texts waiting, with what the draft model has to read for it.
+        if untested and (source is DraftSource.HEAD or not self.overlaps):
+            untested = [min(untested, key=lambda each: each.unread(source))]
+            most = _SHADOW_SHARE * self._tried * self.costs.target(len(texts))
+            if self.costs.draft(untested[0].unread(source), source) > most:
                 return []
-        if untested:
-            self._tried = 0
         return untested
 
     def _worth(
-        self, deeper: Iterable[RoundText], texts: Sequence[RoundText], width: int, left: float
-    ) -> list[RoundText]:
-        """The texts of `deeper` whose draft pass gains more tokens than its delay costs all texts.
+        self,
+        deeper: Iterable[RoundText],
+        texts: Sequence[RoundText],
+        width: int,
+        left: float,
+        sources: Iterable[DraftSource],
+    ) -> ChosenDrafts | None:
+        """The texts of `deeper` whose draft pass gains more tokens than its delay costs all texts, with the source that
+        gains most.
 
         `texts`: all of them.
         `width`: tokens of the target's pass without it.
         `left`: seconds of it that delay nothing.
+        `sources`: that may draft.
         """
         costs, rate = self.costs, self.rate(texts)
-        ranked = sorted(
-            (each for each in deeper if each.tip is not None),
-            key=lambda each: each.chances[len(each.path) + 1],  # of the next token, and of all before it
-            reverse=True,
-        )
-        best, chosen = _GAIN * len(texts), 0
-        gains, unread = [0.0] * (AHEAD + 1), 0
-        for count, each in enumerate(ranked, 1):
-            made, unread = len(each.path), unread + each.unread
-            entry = max(0.0, costs.draft(unread) - costs.draft(count)) / _HORIZON
-            for more in range(1, AHEAD + 1):
-                gains[more] += sum(each.chances[made + 1 : made + 1 + more])
-                seconds = max(0.0, more * costs.draft(count) - left) + entry
-                seconds += costs.target(width + more * count) - costs.target(width)
-                if gains[more] - rate * seconds > best:
-                    best, chosen = gains[more] - rate * seconds, count
-        return ranked[:chosen]
+        best, chosen = _GAIN * len(texts), None
+        for source in sources:
+            ahead = [(each.ahead(source), each) for each in deeper if each.tip(source) is not None]
+            # The chance of the next token counts, and of all before it.
+            ahead.sort(key=lambda each: each[0][len(each[1].path) + 1], reverse=True)
+            gains, unread, own = [0.0] * (AHEAD + 1), 0, AHEAD
+            for count, (chances, each) in enumerate(ahead, 1):
+                made, unread = len(each.path), unread + each.unread(source)
+                own = min(own, each.depths[source] - made)  # further tokens of this source; the model goes on
+                then = costs.draft(count, DraftSource.MODEL) if DraftSource.MODEL in sources else inf
+                entry = max(0.0, costs.draft(unread, source) - costs.draft(count, source)) / _HORIZON
+                for more in range(1, AHEAD + 1):
+                    gains[more] += sum(chances[made + 1 : made + 1 + more])
+                    drafting = min(more, own) * costs.draft(count, source)
+                    drafting += (more - own) * then if more > own else 0.0
+                    seconds = max(0.0, drafting - left) + entry
+                    seconds += costs.target(width + more * count) - costs.target(width)
+                    if gains[more] - rate * seconds > best:
+                        best = gains[more] - rate * seconds
+                        chosen = ChosenDrafts([text for _, text in ahead[:count]], source)
+        return chosen
 
     def over(self, texts: int, tokens: int, seconds: float, drafted: bool) -> None:
         """Learn from a round of `texts` texts that committed `tokens` tokens in `seconds`, from end to end of

@@ -14,8 +14,10 @@ from queue import Empty, SimpleQueue
 
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.engine_client import disconnected
 from verifier_server.generation.round_policy import RoundText
@@ -36,7 +38,7 @@ class RoundMember:
     text: RoundText
     engine: TokenEngine
     session: Session
-    drafter: ModelDrafter
+    drafter: ModelDrafter | None  # None: only the target's head drafts
     drafted: Callable[[float], object]  # takes the seconds of each draft pass
     report: Callable[[Answer, Draft], object]  # takes each answer, with the draft that it answers
     error: BaseException | None = None  # what has ended the text, or its drafts, too early
@@ -134,9 +136,8 @@ class RoundThread:
 
     def _draft(self, due: DraftPass) -> None:
         members, began = [self._members[each] for each in due.texts], self._clock()
-        asked = [(each.drafter, each.text.text.known, tail) for each, tail in zip(members, due.tails, strict=True)]
         try:
-            expansions = expand_together(asked)
+            proposals, read = self._proposals(due, members)
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
             self._rounds.failed()
             for member in members:
@@ -146,11 +147,31 @@ class RoundThread:
                     self._end(member, error)
             return
         now = self._clock()
-        self._rounds.drafted(
-            [each.proposals[0] for each in expansions], sum(each.read for each in expansions), began, now
-        )
+        self._rounds.drafted(proposals, read, began, now)
         for member in members:
             member.drafted(now - began)
+
+    def _proposals(self, due: DraftPass, members: Sequence[RoundMember]) -> tuple[Sequence[Proposal | None], int]:
+        """The proposals of a draft pass, and how many tokens it read."""
+        if due.source is DraftSource.HEAD:
+            found = dict[RoundMember, Proposal | None]()
+            asked = [
+                (member, HeadQuestion(member.session, len(member.text.text.known), tail))
+                for member, tail in zip(members, due.tails, strict=True)
+            ]
+            for engine in dict.fromkeys(member.engine for member in members):
+                own = [each for each in asked if each[0].engine is engine]
+                answers = engine.ask_head([question for _, question in own])
+                found |= dict(zip((member for member, _ in own), answers, strict=True))
+            return [found[member] for member in members], len(members)
+        expansions = expand_together(
+            [
+                (member.drafter, member.text.text.known, tail)
+                for member, tail in zip(members, due.tails, strict=True)
+                if member.drafter is not None
+            ]
+        )
+        return [each.proposals[0] for each in expansions], sum(each.read for each in expansions)
 
     def _judge(self, due: TargetPass) -> None:
         requests = []

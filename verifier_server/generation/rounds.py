@@ -6,19 +6,20 @@ It has no engine, no thread and no clock: who runs the passes asks for the next 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.tree import Proposal, TreeNode
 from verifier_server.engine.arrived_drafts import Answer
-from verifier_server.generation.round_policy import RoundPolicy, RoundText
+from verifier_server.generation.round_policy import ChosenDrafts, RoundPolicy, RoundText
 
 _LATE = 0.5  # passes of the target after the first answers of a round, after which the next one waits for no others
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPass:
-    """A pass of the draft model: proposes tokens after each of `nodes`, one for each of `texts`."""
+    """A draft pass of a source: proposes tokens after each of `nodes`, one for each of `texts`."""
 
+    source: DraftSource
     texts: Sequence[RoundText]
     nodes: Sequence[TreeNode]
     tails: Sequence[list[int]]  # the tokens from the committed text to each node
@@ -30,11 +31,7 @@ class TargetPass:
 
     texts: Sequence[RoundText]
     drafts: Sequence[Draft]
-
-    @property
-    def plain(self) -> bool:
-        """Whether the pass judges no draft tokens. Then the next pass may begin before a request for it."""
-        return not any(self.drafts)
+    plain: bool  # whether it judges no draft tokens, so that the next pass may begin before a request for it
 
 
 class Rounds:
@@ -49,6 +46,7 @@ class Rounds:
         self._drafting: DraftPass | None = None
         self._width, self._began, self._drafted = 0, 0.0, False  # of the target's last pass: tokens, time, any drafts
         self._reading = 0.0  # of this round, in which the texts waited for the draft model to read
+        self._plain = False  # whether the target's last pass was
         self._timed = True  # whether no pass of the other model has slowed the passes that run
         self._brought, self._undisturbed = 0, True  # tokens of this round, and whether only these texts had its pass
         self._answered_at: float | None = None  # when the first answers of the round came; None: none has
@@ -66,16 +64,23 @@ class Rounds:
         self._awaited.discard(text)
         self._round_began = None
 
-    def drafted(self, proposals: Sequence[Proposal], read: int, began: float, now: float) -> None:
-        """Apply the proposals of the finished draft pass, one for each node. `read`: tokens that it read."""
+    def drafted(self, proposals: Sequence[Proposal | None], read: int, began: float, now: float) -> None:
+        """Apply the proposals of the finished draft pass, one for each node; None: its text was not in step.
+
+        `read`: tokens that it read.
+        """
         ran, self._drafting = self._drafting, None
         assert ran is not None
         if self._timed:
-            self._costs.draft_ran(read, now - began)
+            self._costs.draft_ran(read, now - began, ran.source)
         if not self._awaited:
-            self._reading += max(0.0, self._costs.draft(read) - self._costs.draft(2 * len(ran.nodes)))
+            usual = self._costs.draft(2 * len(ran.nodes), ran.source)
+            self._reading += max(0.0, self._costs.draft(read, ran.source) - usual)
         for text, node, proposal in zip(ran.texts, ran.nodes, proposals, strict=True):
-            text.grow(node, proposal)
+            if proposal is None:
+                text.ahead_of_us = True
+            else:
+                text.grow(node, proposal, ran.source)
 
     def failed(self) -> None:
         """Note that the draft pass failed. Its caller removes the texts."""
@@ -139,8 +144,15 @@ class Rounds:
     def _round(self, texts: Sequence[RoundText], now: float) -> DraftPass | TargetPass:
         self._look(texts)
         judged = self._policy.judged(texts)
-        draft = self._begin(self._policy.before_target(texts, judged))
+        chosen, plain = self._policy.before_target(texts, judged), not any(judged)
+        if chosen is None and plain and self._policy.trial_due(texts):
+            # The head drafts behind what is committed. If the target may have gone on, the trial is for the next round.
+            plain = False
+            if not self._plain:
+                chosen = self._policy.trial(texts)
+        draft = self._begin(chosen)
         if draft is not None:
+            self._plain = False
             return draft
         drafts = [each.draft(count) for each, count in zip(texts, judged, strict=True)]
         for text, sent in zip(texts, drafts, strict=True):
@@ -148,18 +160,21 @@ class Rounds:
         self._awaited, self._timed = set(texts), True
         self._judging |= self._awaited
         self._width, self._began, self._drafted = len(texts) + sum(judged), now, any(judged)
-        return TargetPass(texts, drafts)
+        self._plain = plain
+        return TargetPass(texts, drafts, plain)
 
     def _look(self, texts: Sequence[RoundText]) -> None:
         target = self._costs.target(len(texts))
-        worth = self._costs.draft(len(texts)) / target if self._costs.target_times else 0.0
+        step = min(self._costs.draft(len(texts), source) for source in self._costs.sources)
+        worth = step / target if self._costs.target_times else 0.0
         for each in texts:
             each.look(worth)
 
-    def _begin(self, texts: Sequence[RoundText]) -> DraftPass | None:
-        nodes = [node for each in texts if (node := each.tip) is not None]
-        if not nodes:
+    def _begin(self, chosen: ChosenDrafts | None) -> DraftPass | None:
+        if chosen is None:
             return None
+        texts, source = chosen
+        nodes = [node for each in texts if (node := each.tip(source)) is not None]
         tails = [each.text.tree.tail(node) or [] for each, node in zip(texts, nodes, strict=True)]
-        self._drafting = DraftPass(texts, nodes, tails)
+        self._drafting = DraftPass(source, texts, nodes, tails)
         return self._drafting

@@ -98,7 +98,7 @@ class ServerDrafting:
         """
         in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
         if in_rounds and self._rounds is None:
-            policy = RoundPolicy(PassCosts(self._pass_times, self.draft.step_time), not self.draft.shares_device)
+            policy = RoundPolicy(PassCosts(self._pass_times, self.draft.step_times), not self.draft.shares_device)
             self._rounds = RoundThread(Rounds(policy), self._clock, self._deliver)
         text = FusedText(
             engine=engine,

@@ -8,7 +8,7 @@ from lab.simulator.virtual.draft_engine import DraftEngine, fed_tokens
 from lab.simulator.virtual.world import EventLoop, Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
@@ -60,7 +60,7 @@ class VirtualRounds:
     ) -> None:
         """`pass_times`, `overlaps`: as for `PassCosts` and `RoundPolicy`."""
         self._clock, self._verifier, self._engine = clock, verifier, engine
-        self._rounds = Rounds(RoundPolicy(PassCosts(pass_times, engine.step_time), overlaps))
+        self._rounds = Rounds(RoundPolicy(PassCosts(pass_times, {DraftSource.MODEL: engine.step_time}), overlaps))
         self._members: dict[RoundText, VirtualMember] = {}
         self._opening: list[Request] = []  # prefills for the next pass
         self._wakes: float | None = None

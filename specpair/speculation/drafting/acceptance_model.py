@@ -218,7 +218,7 @@ class AcceptanceModel:
 
     def __init__(self) -> None:
         self.model = Calibration()
-        self._calibrations = {DraftSource.MODEL: self.model}
+        self._calibrations = {DraftSource.MODEL: self.model, DraftSource.HEAD: Calibration()}
         self._calibrations |= {source: Calibration(counted=True) for source in DraftSource if source.looked_up}
         self.runners_up = RunnersUp()
 
@@ -245,17 +245,22 @@ class AcceptanceModel:
             return 1.0
         return self._calibrations[node.source].chance(node.confidence, recent, node.second_opinion)
 
-    def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
-        """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
-        if all(node.source is DraftSource.MODEL for node in path):
-            return self.model.path(path, ahead)
+    def typical(self, source: DraftSource) -> float:
+        """Chance that the next token of a source is accepted, where its confidence is not known yet."""
+        return self._calibrations[source].typical
+
+    def path(self, path: Sequence[TreeNode], ahead: int = 0, source: DraftSource = DraftSource.MODEL) -> list[float]:
+        """For each node of a path, and for `ahead` further tokens of `source`: chance that it and all before it are
+        accepted."""
+        if all(node.source is source for node in path):
+            return self._calibrations[source].path(path, ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
             chance *= self.chance(node, recent)
             recent = recent_after(recent, True)
             chances.append(chance)
         for _ in range(ahead):
-            chance *= self.model.typical
+            chance *= self.typical(source)
             chances.append(chance)
         return chances
 

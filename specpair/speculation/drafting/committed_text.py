@@ -50,8 +50,8 @@ class CommittedText:
             self.next_draft_ready += ready
             self.ready_share += 0.1 * (ready - self.ready_share)
 
-    def grow(self, node: TreeNode, proposal: Proposal) -> None:
-        """Add the draft model's proposal behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
+    def grow(self, node: TreeNode, proposal: Proposal, source: DraftSource = DraftSource.MODEL) -> None:
+        """Add a drafter's proposal behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
 
         If the lookup has another token, the likelier one becomes the first choice, and the other one the runner-up.
         """
@@ -60,7 +60,7 @@ class CommittedText:
         # To choose by its value whether to keep a drawn token would be a bias.
         if tail is not None and not proposal.probs and not self.lookups.allows(proposal.token, tail):
             proposal = proposal._replace(confidence=0.0)
-        self.tree.grow(node, proposal)
+        self.tree.grow(node, proposal, source)
         if not node.children or proposal.probs:
             return
         first = node.children[0]
@@ -91,14 +91,17 @@ class CommittedText:
         """The last node of `main`, the likeliest path (`tree.main()`), or the root, the committed text, if none."""
         return main[-1] if main else self.tree.root
 
-    def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
-        """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more, are accepted."""
-        return [1.0, *self.acceptance.path(path, ahead)]
+    def chances(
+        self, path: Sequence[TreeNode] = (), ahead: int = 0, source: DraftSource = DraftSource.MODEL
+    ) -> list[float]:
+        """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more of `source`, are
+        accepted."""
+        return [1.0, *self.acceptance.path(path, ahead, source)]
 
     @property
     def typical(self) -> float:
         """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
-        return self.acceptance.model.typical
+        return self.acceptance.typical(DraftSource.MODEL)
 
     def expandable_nodes(
         self, deepest: int, beyond_fork: int, floor: float = FLOOR
@@ -181,7 +184,7 @@ class CommittedText:
         if not expected:
             self.untested += 1
             return False
-        self.untested = 0 if expected[0].source is DraftSource.MODEL else self.untested + 1
+        self.untested = 0 if expected[0].source.predicted else self.untested + 1
         accepted = expected[0].token == token
         self.acceptance.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:

@@ -100,8 +100,8 @@ class DraftTree:
         """Whether `node` can be expanded and has not been expanded yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
-    def grow(self, node: TreeNode, proposal: Proposal) -> None:
-        """Add `proposal` behind `node`. For a node that the root has passed this has no effect on the tree.
+    def grow(self, node: TreeNode, proposal: Proposal, source: DraftSource = DraftSource.MODEL) -> None:
+        """Add `proposal`, which `source` made, behind `node`. For a node that the root has passed this has no effect.
 
         Nothing is added behind an end token. A token that was looked up there meanwhile stays the first choice.
         """
@@ -109,12 +109,14 @@ class DraftTree:
             return
         if node.children:
             if all(child.token != proposal.token for child in node.children):
-                node.children.append(TreeNode(proposal.token, proposal.confidence, ref(node), part=proposal.confidence))
+                node.children.append(
+                    TreeNode(proposal.token, proposal.confidence, ref(node), source, part=proposal.confidence)
+                )
             return
-        node.children = [TreeNode(proposal.token, proposal.confidence, ref(node), probs=proposal.probs)]
+        node.children = [TreeNode(proposal.token, proposal.confidence, ref(node), source, probs=proposal.probs)]
         left, parts = 1.0 - proposal.confidence, chain(proposal.parts, repeat(None))
         node.children += [
-            TreeNode(other, left if part is None else left * part, ref(node), part=part)
+            TreeNode(other, left if part is None else left * part, ref(node), source, part=part)
             for other, part in zip(proposal.tokens[1:], parts, strict=False)
         ]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.llama_cpp.backend import ONE_PATH, equal_up_to
 from backends.llama_cpp.batch import leaves_of
+from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.registry import load
 from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry, Logits

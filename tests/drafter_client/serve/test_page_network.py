@@ -107,7 +107,9 @@ def test_it_is_enlarged_read_as_a_table_and_closed(browser: Any, team: Team) -> 
         page.keyboard.press("Escape")
         large.wait_for(state="hidden")
         assert page.evaluate("document.activeElement.textContent") == "Enlarge"
-        page.wait_for_function("document.querySelectorAll('#network .node').length === 5")  # it moves back, and is drawn
+        page.wait_for_function(
+            "document.querySelectorAll('#network .node').length === 5"
+        )  # it moves back, and is drawn
         page.locator("#network > summary").click()
         assert page.locator("#network .network").is_hidden()
 

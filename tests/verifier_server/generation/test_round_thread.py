@@ -3,6 +3,7 @@
 import threading
 from typing import Any, cast
 
+from specpair.speculation.draft import DraftSource
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy
@@ -31,7 +32,8 @@ def test_a_prefill_that_comes_while_others_are_submitted_is_submitted_too() -> N
         return 0.0
 
     expected = set(coming)
-    thread = RoundThread(Rounds(RoundPolicy(PassCosts([0.01], 0.001), overlaps=True)), clock, lambda: None)
+    costs = PassCosts([0.01], {DraftSource.MODEL: 0.001})
+    thread = RoundThread(Rounds(RoundPolicy(costs, overlaps=True)), clock, lambda: None)
     began.set()
     thread.open(engine, coming.pop())
     assert all_submitted.wait(10)

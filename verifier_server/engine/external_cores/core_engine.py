@@ -18,6 +18,7 @@ from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, Sp
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_sources import SELF_CONTINUED, TokenDetails, marks_of
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.engine import SHUTTING_DOWN, died_of
 from verifier_server.engine.external_cores.core import (
@@ -30,6 +31,7 @@ from verifier_server.engine.external_cores.core import (
     core_request,
     step_request,
 )
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.engine.interface import AWAY_WAIT, EngineState, Serving
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
@@ -129,6 +131,9 @@ class CoreEngine:
             self._forget(old)
 
         self._call(take_over)
+
+    def ask_head(self, asked: Sequence[HeadQuestion]) -> list[Proposal | None]:
+        return [None] * len(asked)
 
     def is_resident(self, session: Session) -> bool:
         return session in self._texts
