@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
+from operator import attrgetter
 from threading import Lock
 from typing import Any, NamedTuple
 
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.acceptance.token_sources import FORCED, SELF_CONTINUED, TokenDetails, TokenMark, TokenSource
+from specpair.speculation.acceptance.token_sources import FORCED, TokenDetails, TokenMark
 from specpair.speculation.sampling.row_changes import MakeGrammar, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
@@ -149,7 +150,7 @@ class Session:
         """
         room = self.limit - len(self.tokens)
         self.details.add(details, room)  # before the tokens, since other threads read meanwhile
-        if details.sources[-1].source is TokenSource.TARGET_DECODED:
+        if details.sources[-1].self_continued:
             self.target_decoded_time = forward
         self.tokens.extend(tokens[:room])
         self.finish_reason = self.ended_at(len(self.tokens))
@@ -194,7 +195,7 @@ class Session:
         """
         details, begin = self.details_of(position), 0
         kinds: Iterator[TokenMark] = accumulate(details.sources, lambda last, mark: last if mark == FORCED else mark)
-        for target_decoded, run in groupby(kinds, SELF_CONTINUED.__eq__):
+        for target_decoded, run in groupby(kinds, attrgetter("self_continued")):
             end = begin + len(list(run))
             tokens = self.tokens[position + begin : position + end]
             forward = self.target_decoded_time if target_decoded else None

@@ -25,6 +25,7 @@ STYLES = {
     TokenSource.RECOVERED: "yellow",
     TokenSource.BONUS: "cyan",
     TokenSource.TARGET_DECODED: "blue",
+    TokenSource.HEAD: "bright_blue",
     TokenSource.FORCED: "magenta",
 }
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}

@@ -49,6 +49,7 @@ SOURCES = {
     TokenSource.RECOVERED: "recovered",
     TokenSource.BONUS: "bonus",
     TokenSource.TARGET_DECODED: "target-decoded",
+    TokenSource.HEAD: "by its head",
     TokenSource.FORCED: "forced",
 }
 _COMPARED = {

@@ -26,6 +26,11 @@ class Entry(NamedTuple):
     parents: Sequence[int] = ()
 
     @property
+    def end(self) -> int:
+        """The position behind the last of the tokens, where they are a chain."""
+        return self.start + len(self.tokens)
+
+    @property
     def trunk(self) -> int:
         """How many of the tokens, from the first on, follow one another and stay in the slot."""
         return len(self.tokens) - len(self.parents)

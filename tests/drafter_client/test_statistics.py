@@ -275,7 +275,14 @@ def test_tokens_are_counted_by_schedule() -> None:
     assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
     assert report["schedules"] == {"overlapped": 5, "self-continued": 1}
-    assert report["token_sources"] == {"accepted": 2, "recovered": 1, "bonus": 1, "target_decoded": 2, "forced": 0}
+    assert report["token_sources"] == {
+        "accepted": 2,
+        "recovered": 1,
+        "bonus": 1,
+        "target_decoded": 2,
+        "head": 0,
+        "forced": 0,
+    }
     assert report["target_decoded_tokens"] == 2
 
 
@@ -289,7 +296,14 @@ def test_one_model_alone_is_timed_token_by_token() -> None:
     report = stats.report("")
     assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]
     assert report["itl_ms"] == {"median": 3.0, "p90": 7.8, "longest": 9.0}
-    assert report["token_sources"] == {"accepted": 0, "recovered": 0, "bonus": 4, "target_decoded": 0, "forced": 0}
+    assert report["token_sources"] == {
+        "accepted": 0,
+        "recovered": 0,
+        "bonus": 4,
+        "target_decoded": 0,
+        "head": 0,
+        "forced": 0,
+    }
     assert Stats().report("")["token_ms"] is Stats().report("")["itl_ms"] is None
 
 

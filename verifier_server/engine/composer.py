@@ -16,11 +16,12 @@ from specpair.engines.errors import BackendError
 from specpair.engines.prompt_passes import prompt_pass
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
+from specpair.speculation.draft import NO_DRAFT, Draft, DraftSource, DraftToken, TreeLimits
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling.sampling import top_logits_spec
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.draft_credit import price, worth_judging
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
@@ -38,7 +39,15 @@ class BatchItem:
     sequence: SequenceState
     run: Request | None  # the request whose draft tokens are judged; None: a self-continuation step
     requests: list[Request]  # all requests that the pass answers, `run` included
-    fresh: Draft  # new draft tokens of `run` to judge, as many as the draft credit allows
+    # New draft tokens of `run` to judge, as many as the draft credit allows; in a self-continuation step those that the
+    # target's own head predicts.
+    fresh: Draft
+
+    @property
+    def question(self) -> HeadQuestion:
+        """What comes behind the draft tokens so far."""
+        session = self.sequence.session
+        return HeadQuestion(session, len(session.tokens), self.fresh.ids)
 
 
 @dataclass(slots=True)
@@ -71,6 +80,17 @@ class BatchPlan:
         """
         sessions = [part.sequence.session for part in self.parts]
         return [top_logits_spec(each.rule.sampling, vocabulary_size, whole=each.whole_rows) for each in sessions]
+
+    def predicted(self, at: int, token: int) -> bool:
+        """Add a token that the head predicted to part number `at`. Returns whether another one may follow it."""
+        part, entry = self.parts[at], self.batch[at]
+        session, tokens = part.sequence.session, (*part.fresh, DraftToken(token, source=DraftSource.HEAD))
+        part.fresh = Draft(len(session.tokens), tokens)
+        self.batch[at] = entry = entry._replace(tokens=[*entry.tokens, token])
+        self.room -= 1
+        ended = token in self.backend.vocabulary.ends
+        left = min(session.limit - len(session.tokens) - 1 - len(tokens), self.backend.context_length - entry.end)
+        return not ended and left > 0 and self.room > 0
 
     def add(self, part: BatchItem, slot: Slot, most: int) -> int:
         """Feed the tokens that the session's `slot` lacks, then the draft tokens, at most `most` in all.

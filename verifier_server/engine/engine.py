@@ -146,6 +146,9 @@ class Engine:
         self._deliver()
         if plan is None:
             return False
+        if self.backend.head_depth:
+            self._scheduler.predict(plan, self._clock)
+            began = self._clock()
         try:
             rows = self.backend.extend_top_logits(plan.batch, plan.top_logits_specs(self.backend.vocabulary.size))
         except BackendError as error:
@@ -227,6 +230,7 @@ def with_logits(backend: Backend, settings: Any) -> LoadedEngine:
             prefill_chunk=settings.prefill_chunk,
             max_queue=settings.max_queue,
             pass_times=pass_times,
+            head_time=info.head_time,
             most_kept=settings.most_kept(backend),
             one_scope=settings.share_prefixes,
             observer=serving.observer,

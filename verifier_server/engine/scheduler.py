@@ -5,23 +5,25 @@ the same here: feed the session's tokens that are not in its slot, then the new 
 committed token on. Nothing here waits, reads a clock or runs the model, so the same code runs in virtual time:
 
     plan = scheduler.plan(now)        None: call again after a `submit`, or at `scheduler.wake_at`
+    scheduler.predict(plan, clock)    the target's own head predicts tokens for self-continuation steps
     rows = backend.extend_top_logits(plan.batch, plan.top_logits_specs(backend.vocabulary.size))
     scheduler.conclude(plan, rows, began, ended)
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
 from specpair.speculation.acceptance.judge import IndexedRows, explain, judge
-from specpair.speculation.acceptance.token_sources import SELF_CONTINUED, TokenDetails, marks_of
+from specpair.speculation.acceptance.token_sources import TokenDetails, marks_of, self_continued
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.head_drafts import HeadDrafts
+from verifier_server.engine.head_length import HeadLength
 from verifier_server.engine.interface import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
@@ -49,6 +51,7 @@ class Scheduler:
         max_queue: int = 256,
         batching_window: float = LONGEST,
         pass_times: Sequence[float] = (),
+        head_time: float = 0.0,
         most_kept: int | None = None,
         one_scope: bool = False,
         observer: EngineObserver = EngineObserver(),
@@ -58,6 +61,7 @@ class Scheduler:
         `max_queue`: requests that may wait.
         `batching_window`: the longest one, as a multiple of the time of the pass.
         `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
+        `head_time`: seconds of a step of the target's own head.
         `most_kept`, `one_scope`: as for `SlotPool`.
         `observer`: is told of every pass.
         """
@@ -70,6 +74,7 @@ class Scheduler:
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
         self.head = HeadDrafts(backend, self.slots)
+        self._head_length = HeadLength(pass_times, head_time, backend.head_depth)
         chunk = chosen_chunk(pass_times) if prefill_chunk is None else prefill_chunk
         self._composer = Composer(
             backend, self.slots, self._queue, self._pass_time, chunk, max_drafts=self.max_drafts, pass_times=pass_times
@@ -125,6 +130,32 @@ class Scheduler:
             self._queue.served(part.sequence)
             self.slots.use(part.sequence.session)
         return plan
+
+    def predict(self, plan: BatchPlan, clock: Callable[[], float]) -> None:
+        """Have the target's own head predict tokens for the self-continuation steps of `plan`, which judges them.
+
+        `clock`: in seconds. What the engine raises for the head only ends that.
+        """
+        alone = [at for at, part in enumerate(plan.parts) if self._may_predict(part, plan.batch[at])]
+        length = self._head_length.best(len(alone), plan.tokens)
+        try:
+            for _ in range(min(length, plan.room // len(alone)) if alone else 0):
+                began = clock()
+                asked = [plan.parts[at] for at in alone]
+                found = self.head.answer([each.question for each in asked])
+                self._head_length.took(clock() - began)
+                alone = [at for at, each in zip(alone, found, strict=True) if each and plan.predicted(at, each.token)]
+                if not alone:
+                    break
+        except BackendError as error:
+            _log.warning("%s: it predicts nothing in this step", error)
+
+    def _may_predict(self, part: BatchItem, entry: Entry) -> bool:
+        """Whether the head may predict tokens for this part of a pass: a self-continuation step whose draft tokens are
+        accepted or not without a change of the text."""
+        session, judged = part.sequence.session, entry.logits_from < len(entry.tokens)
+        room = min(session.limit - len(session.tokens) - 1, self.backend.context_length - entry.end)
+        return part.run is None and judged and session.strategy.extends and room > 0
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
         """Judge and commit tokens after a pass over `plan.batch`, answer the requests, notify the watchers.
@@ -237,12 +268,16 @@ class Scheduler:
             lacking = self.slots.keep(session, entry, [entry.trunk + each for each in path])
         explained, likeliest = session.spec.details_asked
         details = TokenDetails(
-            [SELF_CONTINUED] if alone else marks_of(accepted, len(part.fresh), rulings[-1].draft is not None),
+            self_continued(accepted, len(part.fresh))
+            if alone
+            else marks_of(accepted, len(part.fresh), rulings[-1].draft is not None),
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
             None if likeliest is None else [token_logprobs(rows[each.row], each.token, likeliest) for each in rulings],
         )
         session.commit(tokens, details, forward=ended - began, lacking=lacking)
-        if not alone:
+        if alone and len(part.fresh):
+            self._head_length.learn(len(part.fresh), sum(accepted))
+        elif not alone:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
             self.slots[session].answers += 1

@@ -16,6 +16,9 @@ const KINDS = [
   [null, null],
   ["accepted", "corpus"],
   ["recovered", "corpus"],
+  ["head", null],
+  ["accepted", "head"],
+  ["recovered", "head"],
 ];
 
 // The short form of tokens: for each a letter for its kind, and its length in characters.

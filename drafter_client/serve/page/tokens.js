@@ -8,6 +8,7 @@ export const SOURCES = {
   recovered: "the target's, in place of a rejected draft token",
   bonus: "the target's, without a draft token at its place",
   target_decoded: "decoded by the verifier by itself before a draft came",
+  head: "predicted by the target's own head before a draft came, and accepted",
   forced: "the only one that the grammar allowed",
 };
 
@@ -17,6 +18,7 @@ const DRAFTED = {
   prediction: "taken from your prediction of the text",
   corpus: "looked up in your files",
   grammar: "the only one that the grammar allowed",
+  head: "predicted by the target's own head",
 };
 
 export function legend() {

@@ -18,7 +18,6 @@ from specpair.drafters.base import Expansion
 from specpair.drafters.composed_drafter import ComposedDrafter, can_compose
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.token_sources import SELF_CONTINUED
 from specpair.speculation.drafting.composed_context import ContextSizes
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
@@ -214,7 +213,11 @@ class Text:
         assert last.session.finish_reason == ("stop" if expected[-1] == END else "length")
         if killed:
             return
-        course, own, text = last.course, last.session.details.sources.count(SELF_CONTINUED), last.controller.text
+        course, own, text = (
+            last.course,
+            sum(each.self_continued for each in last.session.details.sources),
+            last.controller.text,
+        )
         assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
         assert 0 <= course.accepted <= course.judged
         assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"

@@ -11,7 +11,14 @@ from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_sources import TokenMark, forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_sources import (
+    TokenMark,
+    forced_before,
+    last_round,
+    last_step,
+    passes,
+    rounds,
+)
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -205,8 +212,9 @@ class Reactor:
                 self._untold.append((event, now))
                 if event.forward is not None:
                     marks = event.details.sources
-                    begins = len(marks) - len([*passes(marks)][-1]) if marks else 0
-                    self._controller.self_continued(event.forward, self._forced_before(event.position, marks, begins))
+                    last = [*passes(marks)][-1] if marks else []
+                    forced = self._forced_before(event.position, marks, len(marks) - len(last))
+                    self._controller.self_continued(event.forward, forced, last_step(last))
                 self._commit(event.position, event, now)
             case events.Failed(error):
                 raise error

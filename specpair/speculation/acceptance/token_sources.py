@@ -23,6 +23,7 @@ class TokenSource(Enum):
     RECOVERED = "recovered"  # the target's token in place of a rejected draft token
     BONUS = "bonus"  # the target's token after a fully accepted draft, or without a draft
     TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
+    HEAD = "head"  # predicted by the target's own head, and accepted, in self-continuation
     FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
 
     @property
@@ -44,7 +45,12 @@ class TokenMark(NamedTuple):
     @property
     def ends_pass(self) -> bool:
         """Whether the pass, or what needed none, committed no further token by a draft."""
-        return self.source is not TokenSource.ACCEPTED or self.vain > 0
+        return self.source not in (TokenSource.ACCEPTED, TokenSource.HEAD) or self.vain > 0
+
+    @property
+    def self_continued(self) -> bool:
+        """Whether a self-continuation step brought the token."""
+        return self.source in (TokenSource.TARGET_DECODED, TokenSource.HEAD)
 
     def __str__(self) -> str:
         """The mark in the form of the wire."""
@@ -52,6 +58,7 @@ class TokenMark(NamedTuple):
 
 
 SELF_CONTINUED = TokenMark(TokenSource.TARGET_DECODED)
+_BY_HEAD = TokenMark(TokenSource.HEAD)
 FORCED = TokenMark(TokenSource.FORCED)  # follows what a pass has committed
 ELSEWHERE = TokenMark(None)  # of a token that was not committed in this session
 _ACCEPTED, _RECOVERED, _BONUS = map(TokenMark, (TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS))
@@ -94,7 +101,7 @@ def rounds(marks: Sequence[TokenMark]) -> Iterator[Round]:
     """
     start, last = 0, len(marks) - 1
     for at, mark in enumerate(marks):
-        if mark.source in (None, TokenSource.TARGET_DECODED, TokenSource.FORCED):
+        if mark.source in (None, TokenSource.FORCED) or mark.self_continued:
             start = at + 1
         elif mark.ends_pass or at == last:
             judged = at - start + (mark.source is not TokenSource.BONUS) + mark.vain
@@ -103,8 +110,7 @@ def rounds(marks: Sequence[TokenMark]) -> Iterator[Round]:
 
 
 def passes(marks: Sequence[TokenMark]) -> Iterator[list[TokenMark]]:
-    """The marks of each pass apart, in order, with those of forced tokens behind it; those of self-continuation one by
-    one."""
+    """The marks of each pass apart, in order, with those of forced tokens behind it."""
     begun: list[TokenMark] = []
     for at, mark in enumerate(marks):
         begun.append(mark)
@@ -137,6 +143,29 @@ def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None
     if vain > 0:
         marks[-1] = TokenMark(marks[-1].source, vain)
     return marks
+
+
+def self_continued(accepted: Sequence[bool], judged: int) -> list[TokenMark]:
+    """The marks of the tokens of a self-continuation step, of which the head had predicted `judged`. `accepted`: as for
+    `marks_of`."""
+    marks = [_BY_HEAD if each else SELF_CONTINUED for each in accepted]
+    vain = judged - sum(accepted)
+    if vain > 0:
+        marks[-1] = TokenMark(marks[-1].source, vain)
+    return marks
+
+
+class SelfContinued(NamedTuple):
+    """A self-continuation step: tokens that it committed, and those that the head had predicted for it."""
+
+    tokens: int
+    judged: int
+
+
+def last_step(marks: Sequence[TokenMark]) -> SelfContinued:
+    """The step of these marks, which `passes` has found. Forced tokens behind it do not count."""
+    own = [mark for mark in marks if mark.self_continued]
+    return SelfContinued(len(own), sum((mark.source is TokenSource.HEAD) + mark.vain for mark in own))
 
 
 class TokenDetails(NamedTuple):

@@ -20,6 +20,7 @@ to draft.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from specpair.speculation.acceptance.token_sources import SelfContinued
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
@@ -168,11 +169,12 @@ class SpeculationController:
                 self._latencies.queued(queue)
         self._answered = (in_flight_draft, judged, forward) if len(in_flight_draft.draft) else None
 
-    def self_continued(self, forward: float, forced: int = 0) -> None:
+    def self_continued(self, forward: float, forced: int = 0, step: SelfContinued = SelfContinued(1, 0)) -> None:
         """Take in a self-continuation step of `forward` seconds, which read `forced` forced tokens before its own; the
-        caller passes its token to `committed`."""
+        caller passes its tokens to `committed`."""
         self._state.changed()
-        self._latencies.verified(forced, forward)
+        self._latencies.self_continued(*step)
+        self._latencies.verified(forced + step.judged, forward)
         self._latencies.shared(0)
         self._sending.balance.plain(forward)
 

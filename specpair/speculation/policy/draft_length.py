@@ -231,7 +231,11 @@ def prospects(
         unhurried = max(unhurried, (tokens / busy, k))
     rate, length = best
     if mechanisms.self_continue:
-        rate = max(rate, 1.0 / latencies.cost(0))
+        step, own = latencies.by_itself
+        own_rate = own / max(latencies.cost(0), step)
+        if own > 1.0 and own_rate > rate:  # with its head, the verifier is faster than with drafts from here
+            length = 0
+        rate = max(rate, own_rate)
     overlap = mechanisms.overlap and (not latencies.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     # While one session waits for its draft, passes go on for the others: only the pass itself costs them time.
     price = max(rate, unbroken) if latencies.is_shared else rate

@@ -176,19 +176,20 @@ class VerifierTimeline:
         `end`: the verifier before them. A step that has begun ends before anything else begins; the first one ends at
         `known_until` or later.
         """
-        free, position, step = end.at, end.position, self._latencies.verify(0)
+        free, position = end.at, end.position
+        step, tokens = self._latencies.by_itself
         if not end.self_continue or until <= self._step_starts(end, free):
             return PassStart(free, position)
         first = self._latencies.verify(end.forced)
-        free, position = max(self._step_starts(end, free) + first, known_until), position + 1
+        free, position = max(self._step_starts(end, free) + first, known_until), position + round(tokens)
         for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
             steps = max(0, ceil((until_then - free) / step))
-            free, position = free + steps * step, position + steps
+            free, position = free + steps * step, position + round(steps * tokens)
             begins = self._step_starts(end, free)
             if until <= begins:
                 break
             if begins > free:
-                free, position = begins + step, position + 1
+                free, position = begins + step, position + round(tokens)
         return PassStart(free, position)
 
     def _step_starts(self, end: _PassEnd, since: float) -> float:

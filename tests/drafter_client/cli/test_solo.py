@@ -31,7 +31,14 @@ def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Ve
     assert report["token_ids"] == toy_text(24) and report["ended_by"] == "max_tokens"
     assert (report["mode"], report["model"]) == ("solo" if where == "here" else "target", "scripted-1")
     assert (report["rounds"], report["drafted"], report["acceptance_rate"]) == (0, 0, None)
-    assert report["token_sources"] == {"accepted": 0, "recovered": 0, "bonus": 24, "target_decoded": 0, "forced": 0}
+    assert report["token_sources"] == {
+        "accepted": 0,
+        "recovered": 0,
+        "bonus": 24,
+        "target_decoded": 0,
+        "head": 0,
+        "forced": 0,
+    }
     token_ms = report["token_ms"]
     assert len(token_ms) == 24 and token_ms[0] == report["ttft_ms"] > 0 and min(token_ms) >= 0
     assert sum(token_ms) <= report["total_ms"] + 0.25  # both are rounded

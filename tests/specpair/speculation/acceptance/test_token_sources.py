@@ -7,20 +7,21 @@ from hypothesis import strategies as st
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
 from specpair.speculation.acceptance.token_sources import (
     ELSEWHERE,
-    SELF_CONTINUED,
     Round,
     TokenSource,
     forced_before,
     joined,
     last_round,
+    last_step,
     marks_of,
     passes,
     rounds,
+    self_continued,
     split,
 )
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 
-ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED = TokenSource
+ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, HEAD, FORCED = TokenSource
 
 
 @pytest.mark.parametrize(
@@ -42,32 +43,52 @@ def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> N
 
 @pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])
 def test_what_is_no_mark_is_refused(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"^should be made of the letters arbtf-x$"):
+    with pytest.raises(ValueError, match=r"^should be made of the letters arbthf-x$"):
         split(wrong)
 
 
+@pytest.mark.parametrize(
+    ("accepted", "judged", "marks"),
+    [
+        ([False], 0, "t"),
+        ([True, True, False], 2, "hht"),
+        ([True, False], 3, "htxx"),
+        ([False], 3, "txxx"),
+        ([True], 1, "h"),  # it has ended the text
+        ([True], 3, "hxx"),
+    ],
+)
+def test_the_marks_of_a_self_continuation_step(accepted: list[bool], judged: int, marks: str) -> None:
+    own = self_continued(accepted, judged)
+    assert joined(own) == marks and split(marks) == own
+    assert [*rounds(own)] == [], "nobody asked for it"
+    assert [*passes(own)] == [own]
+    assert last_step(own) == (len(accepted), judged)
+
+
 def test_forced_tokens_follow_the_pass_that_led_to_them() -> None:
-    marks = split("arffaxbfttf")
-    assert [joined(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf"]
+    marks = split("arffaxbfttfhtf")
+    assert [joined(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf", "htf"]
     assert [*rounds(marks)] == [Round(0, 1, 2), Round(4, 1, 2), Round(5, 0, 0)]
     assert last_round(marks[:4]) == Round(0, 1, 2)
 
 
 PASSES = st.lists(
-    st.integers(0, 4).flatmap(lambda judged: st.tuples(st.integers(0, judged), st.just(judged))) | st.none()
+    st.tuples(
+        st.booleans(), st.integers(0, 4).flatmap(lambda judged: st.tuples(st.integers(0, judged), st.just(judged)))
+    )
 )
 
 
 @given(PASSES)
-def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
-    """Whatever the passes of a text were, self-continuation (None) among them."""
+def test_rounds_are_found_again(passes: list[tuple[bool, tuple[int, int]]]) -> None:
+    """Whatever the passes of a text were, steps of self-continuation among them."""
     marks = [ELSEWHERE]
     expected = []
-    for each in passes:
-        if each is None:
-            marks.append(SELF_CONTINUED)
+    for alone, (accepted, judged) in passes:
+        if alone:
+            marks += self_continued([True] * accepted + [False], judged)
         else:
-            accepted, judged = each
             expected.append(Round(len(marks), accepted, judged))
             marks += marks_of([True] * accepted + [False], judged)
     assert split(joined(marks)) == marks
