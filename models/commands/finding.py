@@ -102,9 +102,10 @@ def in_cache(hub: Hub) -> Iterator[CachedModel]:
             # Of a folder that another tool has fetched in part, it is not known what is missing: not the tokenizer.
             if tag or known.complete or "tokenizer.json" in here.paths:
                 name = ModelName(repository, tag)
-                heads = _head_files(name, here) if tag else []
-                paths, head_paths = (tuple(cached.path(here, each) for each in group) for group in (files, heads))
-                yield CachedModel(name, paths, sum(file.size for file in files), head_paths)
+                paths = tuple(cached.path(here, file) for file in files)
+                head = _cached_head(name, hub) if tag else None
+                of_head = () if head is None else tuple(head.with_name(part) for part in parts_of(head.name))
+                yield CachedModel(name, paths, sum(file.size for file in files), of_head)
 
 
 def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
@@ -124,6 +125,11 @@ def _head_files(name: ModelName, listing: Listing) -> list[HubFile]:
     return listing.chosen(next(filter(None, heads), []))
 
 
+def _cached_head(name: ModelName, hub: Hub) -> Path | None:
+    """The file in the cache, or its first part, of a model's head, of the usual kind if there are several."""
+    return next(filter(None, (find_head(name, hub, kind) for kind in HEADS)), None)
+
+
 def described(text: str, hub: Hub) -> ModelDescription:
     """The model that a user names: a GGUF file, a folder of safetensors, or a model on the hub. Reads only the heads of
     weights.
@@ -141,9 +147,9 @@ def described(text: str, hub: Hub) -> ModelDescription:
     if found is not None:
         model = _at(found, str(name if found.is_dir() else ModelName(name.repository, tag_of(found.name))))
         known = None if found.is_dir() else hub.cached(name.repository).newest()
-        head = next(filter(None, (find_head(name, hub, kind) for kind in HEADS)), None)
         if known is None or model.head is not None:
             return model
+        head = _cached_head(name, hub)
         if head is not None:
             return _with_head_at(model, head)
         missing = _head_files(name, known)

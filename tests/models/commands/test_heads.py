@@ -110,6 +110,15 @@ def test_a_head_stays_as_long_as_another_tag_has_it(run: Run, stand_in: HubStand
     assert not head.exists()
 
 
+def test_a_head_for_another_tag_is_not_taken(run: Run, stand_in: HubStandIn, files: dict[str, Path]) -> None:
+    for name in (PLAIN, OWN):  # a content of its own, which the cache has not got under another name
+        stand_in.repositories["u/own"][name.replace("Q8_0", "Q4_0")] = files[name].read_bytes() + bytes(32)
+    run("pull", "u/own:Q8_0", "--head", "mtp")
+    run("pull", "u/own:Q4_0")
+    assert [each["head"] for each in json.loads(run("list", "--json")[1])] == ["mtp", None]
+    assert _head(run, "u/own:Q4_0").startswith("mtp-plain-Q4_0.gguf, which is not in the cache")
+
+
 def test_a_head_that_is_inside_or_missing_is_told(run: Run) -> None:
     status, out, err = run("pull", "u/inside", "--head", "mtp")
     assert status == 0 and len(out.splitlines()) == 1 and "the mtp head of u/inside is in its own file" in err
