@@ -1,13 +1,15 @@
 """Makes GGUF models with heads: layers in a target's own file that draft for it (MTP; "NextN" in llama.cpp).
 
-    make_head_model("glm4moe", folder / "tiny.gguf")
+    make_head_model("stdlib", folder / "stdlib-with-head.gguf")
 
 Tests of heads make these models anew in each run. The weights of the tiny ones are whole numbers of a seeded generator
 times one factor, so every machine makes the same bits. A tiny model's heads are noisy copies of its last layer, so the
 target accepts some of their draft tokens and rejects others. Needs ``numpy`` and ``gguf`` only.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +18,10 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType
 from numpy.typing import NDArray
 
-from models import DEFAULT_TARGET
+from models import DEFAULT_HEAD, DEFAULT_TARGET
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor, field_of, read_gguf, write_gguf
+from models.huggingface import halves_of_heads
 
 _Weights = dict[str, NDArray[Any]]
 
@@ -33,7 +36,8 @@ _STRONG: Final = 1.5  # attention and MLP outweigh the embedding, so the next to
 def make_head_model(kind: str, path: Path) -> None:
     """Write the model ``kind``, one of KINDS, to ``path``: a GGUF file with trunk, heads and vocabulary.
 
-    All have the default pair's vocabulary. Kinds are named by their architecture:
+    All have the default pair's vocabulary. ``stdlib`` is the default target as glm4moe with its trained head. The
+    others are tiny and named by their architecture:
 
     * ``glm4moe``: attention only, one head.
     * ``qwen35``: hybrid (a recurrent layer, then attention), one head.
@@ -46,15 +50,47 @@ def make_head_model(kind: str, path: Path) -> None:
     write_gguf(_MAKERS[kind](), path)
 
 
+def with_head(target: Gguf, head: Gguf) -> Gguf:
+    """A Llama target as glm4moe with one more layer, the head. Its next tokens stay the target's.
+
+    ``head``: the tensors of that layer, as ``models.training.head`` writes them. Raises ExportError for a target of
+    another architecture, and for the head of a model with other sizes.
+    """
+    if target.architecture != "llama":
+        raise ExportError(f"cannot add a head to a {target.architecture} model: only llama becomes glm4moe here")
+    layers, width = target.layers, target.get("embedding_length")
+    shapes = {tensor.name: tensor.data.shape for tensor in head.tensors}
+    if shapes.get(f"blk.{layers}.nextn.enorm.weight") != (width,):
+        raise ExportError(f"the head is not one of a model with {layers} layers of width {width}: train its own")
+    fields = {re.sub(r"^llama\.", "glm4moe.", key): field for key, field in target.fields.items()}
+    stated = {
+        "block_count": field_of(layers + 1),
+        "nextn_predict_layers": field_of(1),
+        **_expert_fields(target.get("feed_forward_length") // 2, dense_layers=layers),
+    }
+    fields |= {f"glm4moe.{key}": field for key, field in stated.items()}
+    if name := target.fields.get("general.name"):
+        fields["general.name"] = replace(name, value=f"{name.value} with head")
+    dim = target.get("attention.key_length")
+    return Gguf("glm4moe", fields, [*(_as_glm4moe(tensor, dim) for tensor in target.tensors), *head.tensors])
+
+
+def _as_glm4moe(tensor: Tensor, dim: int) -> Tensor:
+    """The tensor of a Llama model, for the same result in glm4moe. ``dim``: of an attention head."""
+    if tensor.name.endswith((".attn_q.weight", ".attn_k.weight")):
+        return replace(tensor, data=halves_of_heads(tensor.data, dim))
+    return replace(tensor, name=tensor.name.replace(".ffn_norm.", ".post_attention_norm."))
+
+
+def _stdlib() -> Gguf:
+    return with_head(read_gguf(DEFAULT_TARGET), read_gguf(DEFAULT_HEAD))
+
+
 def _glm4moe() -> Gguf:
     generator = np.random.default_rng(1)
-    layer = _normed({**_attention(generator), **halves(_mlp(generator))}, "attn_norm", "post_attention_norm")
-    layer |= {
-        "ffn_gate_inp.weight": np.zeros((1, _WIDTH), np.float32),  # a sole expert is chosen whatever its gate says
-        "exp_probs_b.bias": np.zeros(1, np.float32),
-    }
+    layer = _normed({**_attention(generator), **experts(_mlp(generator))}, "attn_norm", "post_attention_norm")
     weights = {**_ends(generator), **_block(0, layer), **_block(1, {**layer, **_next(generator, noise=0.15)})}
-    return _model("glm4moe", weights, layers=2, heads=1, more=glm4moe_fields(_FFN // 2, dense_layers=0))
+    return _model("glm4moe", weights, layers=2, heads=1, more=_expert_fields(_FFN // 2, dense_layers=0))
 
 
 def _mimo2() -> Gguf:
@@ -111,10 +147,10 @@ def _qwen35() -> Gguf:
     return _model("qwen35", weights, layers=3, heads=1, more=more)
 
 
-def glm4moe_fields(expert_width: int, dense_layers: int) -> dict[str, Field]:
-    """What glm4moe states beyond other architectures, for one expert and one shared expert of ``expert_width`` neurons.
+def _expert_fields(expert_width: int, dense_layers: int) -> dict[str, Field]:
+    """What glm4moe states beyond other architectures, without the architecture's name.
 
-    Those experts start after ``dense_layers`` layers with a plain MLP. Keys are without the architecture's name.
+    After ``dense_layers`` layers with a plain MLP come layers with the two experts of ``expert_width`` neurons each.
     """
     stated = {
         "expert_count": 1,
@@ -129,12 +165,16 @@ def glm4moe_fields(expert_width: int, dense_layers: int) -> dict[str, Field]:
     return {key: field_of(value) for key, value in stated.items()}
 
 
-def halves(mlp: Mapping[str, NDArray[Any]]) -> _Weights:
-    """The MLP's matrices ``ffn_gate``, ``ffn_up`` and ``ffn_down`` as an expert and a shared expert, half each.
+def experts(mlp: Mapping[str, NDArray[Any]]) -> _Weights:
+    """An MLP (``ffn_gate``, ``ffn_up``, ``ffn_down``) as the experts of a glm4moe layer.
 
-    Both always run and their outputs are added, so together they compute what the MLP computes.
+    Half of the neurons form the sole expert, the others the shared expert. Both always run and their outputs are added,
+    so they compute what the MLP computes.
     """
-    parts: _Weights = {}
+    parts: _Weights = {  # a sole expert is chosen whatever its gate says
+        "ffn_gate_inp.weight": np.zeros((1, mlp["ffn_gate.weight"].shape[1]), np.float32),
+        "exp_probs_b.bias": np.zeros(1, np.float32),
+    }
     for name, matrix in mlp.items():
         part = name.removesuffix(".weight")
         expert, shared = np.split(matrix, 2, axis=1 if part == "ffn_down" else 0)  # along the neurons
@@ -216,5 +256,10 @@ def _model(architecture: str, weights: _Weights, *, layers: int, heads: int, mor
     return Gguf(architecture, general | named | _vocabulary(), tensors)
 
 
-_MAKERS: Final[dict[str, Callable[[], Gguf]]] = {"glm4moe": _glm4moe, "qwen35": _qwen35, "mimo2": _mimo2}
+_MAKERS: Final[dict[str, Callable[[], Gguf]]] = {
+    "stdlib": _stdlib,
+    "glm4moe": _glm4moe,
+    "qwen35": _qwen35,
+    "mimo2": _mimo2,
+}
 KINDS: Final = tuple(_MAKERS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from gguf import MODEL_ARCH, GGMLQuantizationType, TokenType, get_tensor_name_map
+from gguf import MODEL_ARCH, GGMLQuantizationType, TokenType, get_tensor_name_map, quants
 from numpy.typing import NDArray
 
 from models.errors import ExportError
@@ -89,6 +89,31 @@ def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], fo
             # Hugging Face's RoPE turns the halves of a head, that of GGUF's llama neighbouring rows.
             data = data.reshape(-1, 2, half, shape[1]).swapaxes(1, 2).reshape(shape)
         yield Tensor(names.get_name(source, (".weight",)), data, GGMLQuantizationType.F32)
+
+
+def halves_of_heads(rows: NDArray[Any], dim: int) -> NDArray[Any]:
+    """The rows of a query or key matrix of GGUF's llama, in the order of Hugging Face and of most other architectures.
+
+    Rows may be blocks of a quantised tensor. ``dim``: rows of a head.
+    """
+    return rows.reshape(-1, dim // 2, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def huggingface_weights(model: Gguf, config: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
+    """The float32 weights of a Llama model under their Hugging Face names, in that layout.
+
+    Raises ExportError if the model lacks a weight that ``config``, the contents of its config.json, calls for.
+    """
+    names, tensors = get_tensor_name_map(MODEL_ARCH.LLAMA, model.layers), {each.name: each for each in model.tensors}
+    weights = {}
+    for name in llama_shapes(config):
+        tensor = tensors.get(names.get_name(name, (".weight",)))
+        if tensor is None:
+            raise ExportError(f"the model lacks {name}: it is not the model of this config.json")
+        data = np.asarray(quants.dequantize(tensor.data, tensor.kind), dtype=np.float32)
+        rotated = name.endswith(("q_proj.weight", "k_proj.weight"))
+        weights[name] = halves_of_heads(data, head_dim(config)) if rotated else data
+    return weights
 
 
 def _hyperparameters(config: dict[str, Any]) -> dict[str, Field]:

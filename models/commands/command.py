@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from models.commands import showing
+from models.commands.cached_models import ServedModel as ServedModel
+from models.commands.cached_models import listed, pairing_of, print_list
 from models.commands.description import ModelDescription, judge
 from models.commands.finding import CachedModel, PartialModel, begun, described, in_cache, shortage
-from models.commands.showing import Bar, listed, pairing_of, print_facts, print_json, print_list, print_table
-from models.commands.showing import ServedModel as ServedModel
+from models.commands.showing import Bar, print_facts, print_json, print_table
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
-from models.hub.catalogue import DraftChoice, choose_drafter, whole_catalogue
-from models.hub.download import fetch_model
-from models.hub.names import parse_name
+from models.hub.catalogue import DraftChoice, choose_drafter, heads_for, whole_catalogue
+from models.hub.download import fetch_model, find_head
+from models.hub.names import HEADS, ModelName, parse_name
 from models.hub.repository import Hub
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.command_line.start import run_interruptible
@@ -63,6 +64,12 @@ def parser(program: str) -> Parser:
     made.add_argument(
         "--safetensors", action=Switch, help="pull: download the safetensors, even if the repository has GGUF files"
     )
+    made.add_argument(
+        "--head",
+        choices=OneOf(HEADS),
+        metavar="KIND",
+        help=f"pull: download the head that drafts for the model, too: {', '.join(HEADS)}",
+    )
     made.add_argument("--json", action=Switch, help="list, show, check, suggest: print JSON on standard output")
     return made
 
@@ -91,13 +98,15 @@ def run(
         made.error(f"{action} takes {takes}, got {one_line(' '.join(named)) or 'nothing'}")
     if options.json and action in _ACT:
         made.error(f"--json: {action} tells nothing, leave it out")
-    if options.safetensors and action != "pull":
-        made.error("--safetensors: only pull takes it, leave it out")
+    for flag in ("safetensors", "head"):
+        if getattr(options, flag) and action != "pull":
+            made.error(f"--{flag}: only pull takes it, leave it out")
+    if options.safetensors and options.head:
+        made.error("--head: only a model in a GGUF file has one, leave --safetensors out")
     program = made.prog.split()[0]
     try:
-        command = _Command(
-            open_hub(), program, styles, running, room, as_json=options.json, safetensors=options.safetensors
-        )
+        flags = {"as_json": options.json, "safetensors": options.safetensors, "head": options.head}
+        command = _Command(open_hub(), program, styles, running, room, **flags)
         found: int = getattr(command, f"do_{action}")(*named)
         return found
     except (HubError, MissingExtra, OSError) as error:
@@ -116,6 +125,7 @@ class _Command:
     room: Callable[[], FreeMemory | None]
     as_json: bool
     safetensors: bool
+    head: str | None
 
     def do_list(self) -> int:
         served = self.running()
@@ -134,7 +144,7 @@ class _Command:
 
         def check(listing: Listing, files: list[HubFile]) -> None:
             room = self.room()
-            short = None if room is None else shortage(name, self.hub, room, listing, files)
+            short = None if room is None else shortage(name, self.hub, room, listing, files, head=self.head is not None)
             if short is not None:
                 said = f"{short}it is fetched all the same, for a machine or a time with more"
                 print(f"{self.program}: {one_line(said)}", file=sys.stderr)
@@ -143,10 +153,23 @@ class _Command:
 
         def fetch() -> Path:
             with bar:
-                return fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder)
+                return fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder, head=self.head)
 
-        print(run_interruptible(fetch, bar.interrupted))
-        return 0
+        path = run_interruptible(fetch, bar.interrupted)
+        print(path)
+        return 0 if self.head is None else self._tell_head(name, path, self.head)
+
+    def _tell_head(self, name: ModelName, path: Path, kind: str) -> int:
+        """Print the path of a pulled model's head, or say where it is. Returns the exit status."""
+        found = find_head(name, self.hub, kind)
+        if found is not None:
+            print(found)
+            return 0
+        head = described(str(path), self.hub).head
+        if head is not None and head.kind == kind:
+            print(f"{self.program}: the {kind} head of {name} is in its own file", file=sys.stderr)
+            return 0
+        raise HubError(f"{name} is here, and its repository has no {kind} head for it")
 
     def do_remove(self, text: str) -> int:
         name = parse_name(text)
@@ -157,7 +180,10 @@ class _Command:
         if name.tag is None and cached.folder.is_dir():
             freed = cached.remove_all()
         elif found:
-            paths = dict.fromkeys(path for each in found for path in each.paths)
+            heads = [set(each.head_paths if isinstance(each, CachedModel) else ()) for each in here]
+            kept = set().union(*(head for each, head in zip(here, heads, strict=True) if each not in found))
+            of_heads = set().union(*heads) - kept  # of which another tag that stays has none
+            paths = dict.fromkeys(path for each in found for path in (*each.paths, *of_heads))
             freed = sum(cached.remove(path) for path in paths)
         else:
             there = ", ".join(str(each.name) for each in here) or "nothing of that repository"
@@ -214,18 +240,28 @@ class _Command:
         model = target or served
         if model is None:
             raise HubError("no running verifier answers: name a target, or the verifier")
-        found = self._drafters(model.name, target, served)
+        found = [*self._heads(model.name, target), *self._drafters(model.name, target, served)]
         if self.as_json:
             print_json(found)
         elif found:
             heads = ["name", "size", "where", "what is known"]
-            rows = ([each["name"], sized(each["bytes"]), each["where"], each["known"]] for each in found)
+            sizes = ("-" if each["bytes"] is None else sized(each["bytes"]) for each in found)
+            rows = ([each["name"], size, each["where"], each["known"]] for each, size in zip(found, sizes, strict=True))
             print_table([heads, *rows])
             if any(each["where"] == _ON_HUB for each in found):
                 print(f"fetch one with `{self.program} models pull NAME`", file=sys.stderr)
         else:
             print(one_line(self._choice(model.name, target, served).advice), file=sys.stderr)
         return 0 if found else 1
+
+    def _heads(self, name: str, target: ModelDescription | None) -> list[dict[str, Any]]:
+        """The target's own head; else repositories of the catalogue that have the target with a head."""
+        head = None if target is None else target.head
+        if target is not None and head is not None:
+            where = target.head_file or "in its file"
+            return [{"name": name, "bytes": head.size, "where": where, "known": f"its own {head.kind} head"}]
+        entries = heads_for(name.rpartition("/")[2])
+        return [{"name": each.name, "bytes": None, "where": _ON_HUB, "known": each.words} for each in entries]
 
     def _drafters(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

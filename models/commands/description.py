@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from models.errors import BadHead
 from models.hub.gguf_head import GgufHead
+from models.hub.gguf_layers import DraftHead, draft_head, greatest, head_blocks, in_blocks, kv_numbers
 from models.safetensors_file import StoredTensor
 from specpair.engines import model_files
 from specpair.engines.backend import DEFAULT_TEMPLATE
@@ -105,24 +106,31 @@ class ModelDescription:
     parameters: int  # numbers that the weights are
     expert_bytes: int  # of the weights, those of experts
     context: int  # tokens of context that it was trained for; 0: the files do not say
-    kv_numbers: int  # in the KV cache for one token
+    kv_numbers: int  # in the KV cache for one token, without those of the head
     layers: Layers
     chat_templates: Mapping[str, str]  # by name
     ids: int  # tokens that it has; 0: the files have no tokenizer
     read_vocabulary: Callable[[], ListedTokens | None]  # takes a second; may raise BadHead
+    head: DraftHead | None = None  # that drafts for the model; None: it has none, or is a folder
+    head_file: str | None = None  # the name of the head's own file, also if that has not been fetched
 
     @cached_property
     def vocabulary(self) -> ListedTokens | None:
         """None: the files have no tokenizer. Raises BadHead."""
         return self.read_vocabulary()
 
+    def with_head(self, head: DraftHead | None, file: str) -> "ModelDescription":
+        """The same model with the head in a file of its own, unless the model's file has one."""
+        return self if self.head or not head or not head.alone else replace(self, head=head, head_file=file)
+
     @property
     def bytes_a_token(self) -> int:
-        """Bytes of weights that a pass over one token reads; of a mixture of experts, only the chosen experts."""
+        """Bytes of weights that a pass over one token reads: of experts the chosen ones, and nothing of a head."""
+        read = self.weight_bytes - (0 if self.head is None or self.head.alone else self.head.size)
         if self.layers.experts is None:
-            return self.weight_bytes
+            return read
         used, count = self.layers.experts
-        return self.weight_bytes - self.expert_bytes * (count - used) // count
+        return read - self.expert_bytes * (count - used) // count
 
 
 def most_common(numbers_of: Iterable[tuple[str, int]]) -> str:
@@ -177,8 +185,9 @@ def _shown(piece: bytes, kind: Kind) -> str:
 def describe_gguf(name: str, heads: Sequence[GgufHead]) -> ModelDescription:
     """A model by the checked heads of its files. The first head has the metadata."""
     head, tensors = heads[0], [tensor for each in heads for tensor in each.tensors]
-    kv_numbers = _kv_numbers(head)
-    used, count = (_greatest(head.stated(f"expert_{which}")) for which in ("used_count", "count"))
+    drafts, blocks = draft_head(heads), head_blocks(head)
+    cached = drafts.kv_numbers if drafts is not None and drafts.alone else kv_numbers(head)
+    used, count = (greatest(head.stated(f"expert_{which}")) for which in ("used_count", "count"))
     by_name = [item for each in heads for item in each.tensor_bytes().items()]
     named = {
         key.removeprefix(_TEMPLATE).removeprefix(".") or DEFAULT_TEMPLATE: entry.value
@@ -192,30 +201,20 @@ def describe_gguf(name: str, heads: Sequence[GgufHead]) -> ModelDescription:
         quantization=stated or most_common((each.type_name, math.prod(each.shape)) for each in tensors),
         weight_bytes=sum(each.file_size - each.size for each in heads),
         parameters=sum(math.prod(tensor.shape) for tensor in tensors),
-        expert_bytes=sum(size for tensor, size in by_name if "_exps." in tensor),
+        expert_bytes=sum(size for tensor, size in by_name if "_exps." in tensor and not in_blocks(tensor, blocks)),
         context=int(head.stated("context_length") or 0),
-        kv_numbers=kv_numbers,
+        kv_numbers=cached,
         layers=Layers(
             recurrent=any(head.stated(key) for key in _GGUF_STATES),
-            attends=bool(kv_numbers),
+            attends=bool(cached),
             experts=(used, count) if used and count else None,
-            window=_greatest(head.stated("attention.sliding_window")) or None,
+            window=greatest(head.stated("attention.sliding_window")) or None,
         ),
         chat_templates={each: named[each] for each in sorted(named) if isinstance(named[each], str)},
         ids=len(head.get("tokenizer.ggml.tokens") or ()),
         read_vocabulary=partial(_gguf_tokens, head),
+        head=drafts,
     )
-
-
-def _kv_numbers(head: GgufHead) -> int:
-    layers, most = int(head.stated("block_count") or 0), _greatest(head.stated("attention.head_count"))
-    usual = int(head.stated("embedding_length") or 0) // max(1, most)
-    width = sum(int(head.stated(f"attention.{part}_length") or usual) for part in ("key", "value"))
-    cached = head.stated("attention.head_count_kv")
-    if isinstance(cached, list):
-        return sum(cached) * width
-    attending = layers // max(1, int(head.stated("full_attention_interval") or 1))
-    return attending * int(most if cached is None else cached) * width
 
 
 def _gguf_tokens(head: GgufHead) -> ListedTokens | None:
@@ -250,11 +249,6 @@ def _gguf_tokens(head: GgufHead) -> ListedTokens | None:
 def _id(head: GgufHead, name: str, usual: int | None = None) -> int | None:
     stated = head.get(f"tokenizer.ggml.{name}_token_id")
     return stated if isinstance(stated, int) and 0 <= stated < len(head.get("tokenizer.ggml.tokens")) else usual
-
-
-def _greatest(stated: Any) -> int:
-    """A number in the file's metadata, or the greatest of its numbers by layer; 0: there is none."""
-    return int(max(stated, default=0) if isinstance(stated, list) else stated or 0)
 
 
 def _kind(text: str, kind: int) -> Kind:

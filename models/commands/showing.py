@@ -8,12 +8,11 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from models.commands.description import Layers, ListedTokens, ModelDescription, PairVerdict, judge
-from models.commands.finding import CachedModel, PartialModel
-from models.errors import BadHead
+from models.commands.description import Layers, ListedTokens, ModelDescription, PairVerdict
+from models.hub.gguf_layers import DraftHead
+from models.hub.names import head_kind
 from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.numbers import sized
 from specpair.protocol.terminal_text import one_line
@@ -161,6 +160,7 @@ def facts(model: ModelDescription, styles: Styles) -> dict[str, Any]:
         "weight_bytes": model.weight_bytes,
         "context": model.context or None,
         "kv_bytes_per_token": model.kv_numbers * F16,
+        "head": _of_head(model.head, model.head_file),
         "vocabulary": None if vocabulary is None else _of_tokens(vocabulary),
         "chat_templates": list(model.chat_templates),
         "chat_template": None if template is None else DEFAULT_TEMPLATE,
@@ -177,11 +177,23 @@ def rows(model: ModelDescription, styles: Styles) -> list[tuple[str, str]]:
         ("model", model.name),
         ("architecture", f"{model.architecture}: {model.layers.words}"),
         ("speculation", speculation(model.layers)),
+        ("head", head_words(model, text)),
         ("weights", weights(model)),
         ("context", f"{known}; a text of {text:,} takes {sized(text * model.kv_numbers * F16)} of KV cache in f16"),
         *_vocabulary_rows(model.vocabulary),
         *_template_rows(model, styles),
     ]
+
+
+def head_words(model: ModelDescription, text: int) -> str:
+    """The head that drafts for a model: kind, layers, size, place, and memory for a text of `text` tokens."""
+    head = model.head
+    if head is None:
+        return f"{model.head_file}, which is not in the cache: pull --head fetches it" if model.head_file else "none"
+    layers = f"{head.layers} layer{'' if head.layers == 1 else 's'}"
+    place = model.head_file or ("a file without its target" if head.alone else "the model's file")
+    cached = sized(text * head.kv_numbers * F16)
+    return f"{head.kind}, {layers}, {sized(head.size)} in {place}; a text of {text:,} takes {cached} of KV cache in f16"
 
 
 def weights(model: ModelDescription) -> str:
@@ -228,6 +240,15 @@ def speculation(layers: Layers) -> str:
     return "; ".join(told)
 
 
+def _of_head(head: DraftHead | None, file: str | None) -> dict[str, Any] | None:
+    """The facts of a head; of one that was not fetched, its file and kind alone. None: there is no head."""
+    if head is None:
+        unknown = dict.fromkeys(("layers", "bytes", "kv_bytes_per_token"))
+        return None if file is None else {"kind": head_kind(file), "file": file, **unknown}
+    told = {"kind": head.kind, "file": file, "layers": head.layers, "bytes": head.size}
+    return told | {"kv_bytes_per_token": head.kv_numbers * F16}
+
+
 def _of_tokens(tokens: ListedTokens) -> dict[str, Any]:
     return {
         "ids": len(tokens.pieces),
@@ -267,67 +288,3 @@ def _template_rows(model: ModelDescription, styles: Styles) -> list[tuple[str, s
         told.append(("tool calls", f"{style.calls}: {shown}"))
         told.append(("thoughts", "between {} and {}".format(*style.thoughts) if style.thoughts else "no markers"))
     return told
-
-
-class ServedModel(NamedTuple):
-    """A running verifier's model. `vocabulary`: the hash of its text tokens. `differs`: why a file's model does not
-    pair with it; None: it does."""
-
-    name: str
-    vocabulary: str
-    differs: Callable[[Path], str | None]
-
-
-_HEAD = ("quantization", "architecture", "layers", "ids", "drafts")  # what a model's head tells
-
-
-def listed(found: CachedModel | PartialModel, served: ServedModel | None) -> dict[str, Any]:
-    """A model of the cache, whole or in part, for programs."""
-    if isinstance(found, PartialModel):
-        known = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size, "path": None}
-        return known | dict.fromkeys(_HEAD)
-    known = {"name": str(found.name), "bytes": found.size, "path": str(found.path)}
-    try:
-        model = found.described()
-        drafts = None if served is None else _pairs(found, model, served)
-        told = (model.quantization, model.architecture, model.layers.words, model.ids, drafts)
-        return known | dict(zip(_HEAD, told, strict=True))
-    except (BadHead, OSError):
-        return known | dict.fromkeys(_HEAD)
-
-
-def print_list(found: Sequence[dict[str, Any]], served: ServedModel | None) -> None:
-    """Print what `listed` returned for each model as a table."""
-    table = [["name", "size", "type", "kind", "ids", *([f"drafts for {served.name}"] if served else [])]]
-    for each in found:
-        if "whole_bytes" in each:
-            kind = f"begun, of {sized(each['whole_bytes'])}: pull continues"
-        elif each["architecture"] is None:
-            kind = "damaged, or another user's"
-        else:
-            kind = f"{each['architecture']}, {each['layers']}"
-        ids = "-" if each["ids"] is None else f"{each['ids']:,}"
-        row = [each["name"], sized(each["bytes"]), each["quantization"] or "?", kind, ids]
-        table.append([*row, "yes" if each["drafts"] else "no"] if served else row)
-    print_table(table)
-
-
-def _pairs(cached: CachedModel, model: ModelDescription, served: ServedModel) -> bool:
-    """Whether a model drafts for a verifier's model; of a folder, by its tokens alone. Raises BadHead."""
-    if cached.path.stem == served.name:  # a target does not draft for itself
-        return False
-    if cached.is_folder:
-        return model.vocabulary is not None and model.vocabulary.ordinary == served.vocabulary
-    return served.differs(cached.path) is None
-
-
-def pairing_of(cached: CachedModel, target: ModelDescription | None, served: ServedModel | None) -> str | None:
-    """A cached model's facts as a draft model, in words; None: it does not pair, or is no smaller."""
-    try:
-        model = cached.described()
-        if target is None:
-            return "the same vocabulary" if served and _pairs(cached, model, served) else None
-        verdict = judge(model, target)
-    except (BadHead, OSError):
-        return None
-    return f"reads {verdict.share:.2f} of the target's bytes" if verdict.pairs and verdict.share < 1 else None

@@ -1,4 +1,4 @@
-"""The catalogue: which models on the hub draft for a target, and which of them fit this machine."""
+"""The catalogue: which models and heads on the hub draft for a target, and which models fit this machine."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, BaseModel, PositiveInt, StringConstraints, ValidationError
 
 from models.errors import BadCatalogue
-from models.hub.names import parse_name
+from models.hub.names import HEADS, parse_name
 from specpair.numbers import sized
 
 FILE = Path(__file__).with_name("catalogue.toml")
@@ -27,6 +27,12 @@ _FAMILY = "a smaller model of its family, or one made to draft for it (DRAFT is 
 
 def _named(text: str) -> str:
     parse_name(text)
+    return text
+
+
+def _kind_of_head(text: str) -> str:
+    if text not in HEADS:
+        raise ValueError(f"choose one of {', '.join(HEADS)}")
     return text
 
 
@@ -72,6 +78,21 @@ class CatalogueEntry(BaseModel, frozen=True, extra="forbid", strict=True):
         return f"{self.name}, {sized(self.bytes)}, {self.licence}"
 
 
+class TargetWithHead(BaseModel, frozen=True, extra="forbid", strict=True):
+    """A repository that has a target and a head for it. The file says what each field means."""
+
+    name: Annotated[str, AfterValidator(_named)]
+    kind: Annotated[str, AfterValidator(_kind_of_head)]
+    own_file: bool
+    targets: list[str]
+
+    @property
+    def words(self) -> str:
+        """What the repository has, and the command that fetches it."""
+        place = f"a file of its own (pull --head {self.kind})" if self.own_file else "the model's file"
+        return f"the target with its {self.kind} head in {place}"
+
+
 class UndraftedFamily(BaseModel, frozen=True, extra="forbid", strict=True):
     """A family without a draft model. The file says what each field means."""
 
@@ -82,6 +103,7 @@ class UndraftedFamily(BaseModel, frozen=True, extra="forbid", strict=True):
 
 class Catalogue(BaseModel):
     drafter: list[CatalogueEntry] = []
+    head: list[TargetWithHead] = []
     undrafted: list[UndraftedFamily] = []
 
 
@@ -103,7 +125,9 @@ def whole_catalogue() -> Catalogue:
     """The user's catalogue, if there is one, followed by the one that ships. Raises BadCatalogue."""
     further, ships = environ.get(FURTHER), read_catalogue()
     own = read_catalogue(Path(further)) if further else Catalogue()
-    return Catalogue(drafter=own.drafter + ships.drafter, undrafted=own.undrafted + ships.undrafted)
+    return Catalogue(
+        drafter=own.drafter + ships.drafter, head=own.head + ships.head, undrafted=own.undrafted + ships.undrafted
+    )
 
 
 class DraftChoice(NamedTuple):
@@ -143,3 +167,11 @@ def choose_drafter(
     if named is not None and _matches(target, named.targets):
         return DraftChoice([], f"no draft model is known for {named.family}: {named.look_for}")
     return DraftChoice([], f"no draft model is known for {target}: look for {_FAMILY}")
+
+
+def heads_for(target: str, known: Catalogue | None = None) -> list[TargetWithHead]:
+    """The repositories that have a target of this name with a head that drafts for it. Raises BadCatalogue.
+
+    `known`: in place of the whole catalogue.
+    """
+    return [each for each in (known or whole_catalogue()).head if _matches(target, each.targets)]

@@ -12,7 +12,17 @@ from typing import Any, BinaryIO
 
 from models.errors import Damaged, DiskFull, HubError, HubRateLimited, HubUnreachable, NoMatch
 from models.hub.cache import HubFile, Listing, RepositoryCache
-from models.hub.names import USUAL, ModelName, choose, choose_folder, models_among, tag_of, with_its_parts
+from models.hub.names import (
+    HEADS,
+    USUAL,
+    ModelName,
+    choose,
+    choose_folder,
+    choose_head,
+    models_among,
+    tag_of,
+    with_its_parts,
+)
 from models.hub.repository import Hub
 from specpair.numbers import sized
 
@@ -24,7 +34,7 @@ Progress = Callable[[int, int], None]  # is told the bytes that are here and tho
 Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
 
 
-def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Path | None:
+def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False, head: str | None = None) -> Path | None:
     """The path of a complete model in the cache, as `fetch_model` returns it; None: it is incomplete.
 
     The hub is not asked.
@@ -33,9 +43,25 @@ def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Pat
     known = cached.newest()
     if known is None or (folder and not known.complete):
         return None
-    # Without the hub's own listing, a better match than those here may be on the hub.
+    # Without the hub's own listing, a better match than those here may be on the hub, and so may a head.
+    if head and not known.complete and not choose_head(name, known.paths, head):
+        return None
     wanted = name if known.complete or name.tag else ModelName(name.repository, USUAL[0])
-    return _here(wanted, cached, known, folder)
+    return _here(wanted, cached, known, folder, head)
+
+
+def find_head(name: ModelName, hub: Hub, kind: str = HEADS[0]) -> Path | None:
+    """The file in the cache, or its first part, of the head that drafts for a model; see `choose_head`.
+
+    None: the cache has no such file. The model's own file may have a head all the same (`gguf_layers.draft_head`).
+    The hub is not asked.
+    """
+    cached = hub.cached(name.repository)
+    known = cached.newest()
+    files = [] if known is None else known.chosen(choose_head(name, known.paths, kind))
+    if known is None or not files or not all(cached.has(known, file) for file in files):
+        return None
+    return cached.path(known, files[0])
 
 
 def fetch_model(
@@ -46,6 +72,7 @@ def fetch_model(
     check: Check = lambda _listing, _files: None,
     refresh: bool = False,
     folder: bool | None = False,
+    head: str | None = None,
 ) -> Path:
     """The file of a model, or its first part. Fetches files that the cache lacks.
 
@@ -54,18 +81,20 @@ def fetch_model(
     `refresh`: asks the hub for a newer version of what is in the cache.
     `folder`: prefers safetensors, if the repository has them and the name no tag; the path is that of their folder.
         None: takes them if the repository has no GGUF file of a model.
+    `head`: the kind of head that is fetched along with the model, if the repository has one in a file of its own;
+        `find_head` returns the path of that file.
 
     Raises HubError, and what `check` raises.
     """
     cached = hub.cached(name.repository)
     try:
-        if not refresh and (found := find_model(name, hub, folder=folder)) is not None:
+        if not refresh and (found := find_model(name, hub, folder=folder, head=head)) is not None:
             return found
         try:
             listing = hub.listing(name.repository)
         except (HubUnreachable, HubRateLimited) as error:
             return _without(f"the hub cannot be asked for {name}", error, name, cached, folder)
-        files = chosen(name, listing, folder)
+        files = chosen(name, listing, folder, head)
         missing = [file for file in files if not cached.has(listing, file)]
         if missing:
             check_disk(missing, listing, cached)
@@ -89,18 +118,20 @@ def _without(
 ) -> Path:
     """The cached files of a model that cannot be fetched. Raises `error` if there are none."""
     known = cached.newest()
-    found = None if known is None else _here(name, cached, known, folder)
+    found = None if known is None else _here(name, cached, known, folder, None)
     if found is None:
         raise error
     _log.warning("%s: using %s from the cache", reason, found.name)
     return found
 
 
-def chosen(name: ModelName, listing: Listing, folder: bool | None) -> list[HubFile]:
-    """The files of a model, the one to load first; see `fetch_model` for `folder`. Raises NoMatch."""
+def chosen(name: ModelName, listing: Listing, folder: bool | None, head: str | None = None) -> list[HubFile]:
+    """The files of a model, the one to load first; see `fetch_model` for `folder` and `head`. Raises NoMatch."""
     takes = folder or (folder is None and not models_among(listing.paths))
     of_folder = choose_folder(name, listing.paths) if takes else []
-    return listing.chosen(of_folder or choose(name, listing.paths))
+    if of_folder:
+        return listing.chosen(of_folder)
+    return listing.chosen(choose(name, listing.paths) + (choose_head(name, listing.paths, head) if head else []))
 
 
 def _path(files: list[HubFile], listing: Listing, cached: RepositoryCache) -> Path:
@@ -108,9 +139,11 @@ def _path(files: list[HubFile], listing: Listing, cached: RepositoryCache) -> Pa
     return first.parent if first.name == "config.json" else first
 
 
-def _here(name: ModelName, cached: RepositoryCache, known: Listing, folder: bool | None) -> Path | None:
+def _here(
+    name: ModelName, cached: RepositoryCache, known: Listing, folder: bool | None, head: str | None
+) -> Path | None:
     try:
-        files = chosen(name, known, folder)
+        files = chosen(name, known, folder, head)
     except NoMatch:
         return None
     return _path(files, known, cached) if all(cached.has(known, file) for file in files) else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from models.errors import BadHead
 from models.hub.gguf_head import STRING, GgufHead, read_head
+from models.hub.gguf_layers import draft_head, head_blocks
 from models.hub.names import parts_of
 
 _MOST = 2**31 - 1
@@ -64,20 +65,27 @@ def read_parts(path: Path) -> list[GgufHead]:
     return [head, *map(read_head, others)]
 
 
-def check_model(name: str, heads: Sequence[GgufHead]) -> None:
+def check_model(name: str, heads: Sequence[GgufHead], *, lone_head: bool = False) -> None:
     """Raises BadHead, with the first fault, for a model that llama.cpp should not load.
 
     `name`: of its file. `heads`: of all of its parts.
+    `lone_head`: whether the file may be a head that drafts for a target, and no model. llama.cpp crashes where it runs
+        such a file as a model.
     """
     for wrong in _Check(heads).wrong():
         raise BadHead(f"{name} is damaged, or made for another program: {wrong}: fetch it again, or another one")
+    head = None if lone_head else draft_head(heads)
+    if head is not None and head.alone:
+        raise BadHead(
+            f"{name} is no model, but the {head.kind} head of one, which drafts for it: name the file of the model"
+        )
 
 
 class _Check:
     """Yields the faults of a model. `_head`: of the first part, which has the metadata."""
 
     def __init__(self, heads: Sequence[GgufHead]) -> None:
-        self._head = heads[0]
+        self._heads, self._head = heads, heads[0]
         self._tensors = {tensor.name: tensor for head in heads for tensor in head.tensors}
         self._architecture = heads[0].get("general.architecture")
 
@@ -113,10 +121,12 @@ class _Check:
             if not all(type(each) is int and least <= each <= most for each in listed):
                 yield self._fault(key, f"must be a whole number from {least} to {most}")
         layers = self._stated("block_count") or 0
-        if layers > len(self._tensors):
-            yield self._fault("block_count", f"there are {len(self._tensors)} tensors")
         if (self._stated("nextn_predict_layers") or 0) > layers:
             yield self._fault("nextn_predict_layers", f"there are {layers} blocks")
+        head = draft_head(self._heads)  # a file of MTP layers alone states all blocks of its target
+        here = len(head_blocks(self._head)) if head is not None and head.alone else layers
+        if here > len(self._tensors):
+            yield self._fault("block_count", f"there are {len(self._tensors)} tensors")
         for key in _BY_LAYER:
             value = self._stated(key)
             if isinstance(value, list) and len(value) < layers:

@@ -3,7 +3,7 @@
 The files are chosen as llama.cpp's `-hf` does: one name means the same to both."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from models.errors import BadName, NoMatch
@@ -12,8 +12,8 @@ from specpair.options.option import option
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[.-](?![.-])){0,95}(?<![.-])")  # as the hub allows user and repository
 _TAG = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 USUAL = ("Q4_K_M", "Q8_0")  # the tags of a name without one, in this order
-# In the names of files that are no model of their own: projectors of images, statistics, heads that draft.
-_PARTS_OF_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+HEADS = ("mtp", "eagle3", "dflash", "dspark")  # kinds of heads that draft for their target, the usual one first
+_PARTS_OF_OTHERS = ("mmproj", "imatrix")  # in the names of files that are no model: projectors of images, statistics
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
 _BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # endings of their names
 _QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
@@ -95,15 +95,53 @@ def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
     return ["config.json", *others, *templates, *weights]
 
 
+def choose_head(name: ModelName, paths: Sequence[str], kind: str = HEADS[0]) -> list[str]:
+    """The files of a head that drafts for the model of that name, the one to load first; empty: there is none.
+
+    The head has a file of its own, in the model's folder or in one above it. Of several heads, the one in the nearest
+    folder is chosen; then the one of the name's tag; then the one whose numbers have the most similar width.
+
+    `paths`: all files of the repository, in the hub's order.
+    `kind`: of `HEADS`.
+    """
+    try:
+        model = choose(name, paths)[0]
+    except NoMatch:  # the repository has only a head of this tag
+        model = ""
+    folders, there = model.split("/")[:-1], set(paths)
+    bits, exact = _bits(name.tag or tag_of(model)), f"-{name.tag}.".upper()
+
+    def distance(path: str) -> tuple[int, bool, int]:
+        return -path.count("/"), exact not in path.upper(), abs(_bits(tag_of(path)) - bits)
+
+    found = [
+        path
+        for path in _firsts(paths)
+        if head_kind(path) == kind
+        and path.split("/")[:-1] == folders[: path.count("/")]
+        and there.issuperset(parts_of(path))
+    ]
+    return parts_of(min(found, key=distance)) if found else []
+
+
+def head_kind(path: str) -> str | None:
+    """The kind of head that a file's name states, as `mtp-model-Q8_0.gguf` does; None: it is no file of a head."""
+    file = path.rpartition("/")[2]  # in lower case only, as llama.cpp has it: model-MTP-Q8_0.gguf is a model
+    return next((kind for kind in HEADS if f"{kind}-" in file), None)
+
+
 def models_among(paths: Iterable[str]) -> list[str]:
     """The files among `paths` that are a model, or the first part of one."""
-    found = []
+    firsts = (path for path in _firsts(paths) if head_kind(path) is None)
+    return [path for path in firsts if not any(word in path.rpartition("/")[2].lower() for word in _PARTS_OF_OTHERS)]
+
+
+def _firsts(paths: Iterable[str]) -> Iterator[str]:
+    """The GGUF files among `paths`, of split ones the first part."""
     for path in paths:
-        file, split = path.rpartition("/")[2].lower(), _SPLIT.fullmatch(path)
-        is_model = file.endswith(".gguf") and not any(word in file for word in _PARTS_OF_OTHERS)
-        if is_model and (split is None or int(split["number"]) == 1):
-            found.append(path)
-    return found
+        split = _SPLIT.fullmatch(path)
+        if path.lower().endswith(".gguf") and (split is None or int(split["number"]) == 1):
+            yield path
 
 
 def tags(paths: Iterable[str]) -> list[str]:
@@ -140,6 +178,12 @@ def tag_of(path: str) -> str:
     stem = (split["stem"] if split else path[: -len(".gguf")]).rpartition("/")[2]
     named = _QUANTIZATION.findall(stem)
     return named[-1] if named else re.split("[.-]", stem)[-1]
+
+
+def _bits(tag: str) -> int:
+    """How many bits a number has in files of a tag; 0: the tag does not say."""
+    stated = re.search(r"\d+", tag)
+    return int(stated[0]) if stated else 0
 
 
 def _no_match(name: ModelName, firsts: Sequence[str], paths: Sequence[str]) -> NoMatch:

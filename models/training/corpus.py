@@ -123,14 +123,9 @@ def train_tokenizer(texts: Sequence[str], size: int) -> Any:
 
     It has at most ``size`` ids: begin, end, the 256 bytes, then merges by frequency.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # not needed for the rest
+    from tokenizers import pre_tokenizers, trainers  # not needed for the rest
 
-    # ignore_merges: a word with an id of its own is encoded as that id, as in llama.cpp with this pattern.
-    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
-    split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated")
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _llama3()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=[BEGIN, END],
@@ -138,6 +133,25 @@ def train_tokenizer(texts: Sequence[str], size: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def tokenizer_of(tokens: Sequence[str], merges: Sequence[str]) -> Any:
+    """The tokenizer of a vocabulary that ``train_tokenizer`` made, from a GGUF file's lists. Needs ``tokenizers``."""
+    pairs = [(first, second) for first, second in (merge.split(" ") for merge in merges)]
+    return _llama3(vocab={token: index for index, token in enumerate(tokens)}, merges=pairs)
+
+
+def _llama3(**model: Any) -> Any:
+    """A byte-level BPE that splits text as Llama 3 does. ``model``: what the class ``BPE`` takes."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    # ignore_merges: a word with an id of its own is encoded as that id, as in llama.cpp with this pattern.
+    tokenizer = Tokenizer(models.BPE(**model, ignore_merges=True))
+    split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

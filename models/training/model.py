@@ -92,30 +92,44 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
 
 def logits(weights: Mapping[str, Tensor], shape: Shape, ids: Tensor) -> Tensor:
     """Logits ``(batch, length, vocabulary)`` for ids ``(batch, length)``; each row starts at position 0."""
-    batch, length = ids.shape
-    cosine, sine = _rotations(shape, length)
+    return functional.linear(hidden_states(weights, shape, ids), weights[EMBEDDINGS])
 
-    def norm(x: Tensor, name: str) -> Tensor:
-        return functional.rms_norm(x, (shape.hidden,), weights[name], shape.epsilon)
 
-    def heads(x: Tensor, name: str, count: int) -> Tensor:
-        return functional.linear(x, weights[name]).view(batch, length, count, shape.head_dim).transpose(1, 2)
-
+def hidden_states(weights: Mapping[str, Tensor], shape: Shape, ids: Tensor) -> Tensor:
+    """What the LM head reads, ``(batch, length, hidden)``: the last layer's output after the final norm."""
     x = functional.embedding(ids, weights[EMBEDDINGS])
     for index in range(shape.layers):
-        layer = f"model.layers.{index}"
-        y = norm(x, f"{layer}.input_layernorm.weight")
-        query = _rotate(heads(y, f"{layer}.self_attn.q_proj.weight", shape.heads), cosine, sine)
-        key = _rotate(heads(y, f"{layer}.self_attn.k_proj.weight", shape.kv_heads), cosine, sine)
-        value = heads(y, f"{layer}.self_attn.v_proj.weight", shape.kv_heads)
-        y = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        y = y.transpose(1, 2).reshape(batch, length, -1)
-        x = x + functional.linear(y, weights[f"{layer}.self_attn.o_proj.weight"])
-        y = norm(x, f"{layer}.post_attention_layernorm.weight")
-        gate = functional.silu(functional.linear(y, weights[f"{layer}.mlp.gate_proj.weight"]))
-        up = functional.linear(y, weights[f"{layer}.mlp.up_proj.weight"])
-        x = x + functional.linear(gate * up, weights[f"{layer}.mlp.down_proj.weight"])
-    return functional.linear(norm(x, "model.norm.weight"), weights[EMBEDDINGS])
+        x = layer(weights, index, shape, x)
+    return norm(x, weights["model.norm.weight"], shape)
+
+
+def layer(weights: Mapping[str, Tensor], index: int, shape: Shape, x: Tensor) -> Tensor:
+    """The layer's output for its input, both ``(batch, length, hidden)``; each row starts at position 0."""
+    batch, length, _ = x.shape
+    cosine, sine = _rotations(shape, length)
+    name = f"model.layers.{index}"
+
+    def heads(x: Tensor, part: str, count: int) -> Tensor:
+        return (
+            functional.linear(x, weights[f"{name}.{part}"]).view(batch, length, count, shape.head_dim).transpose(1, 2)
+        )
+
+    y = norm(x, weights[f"{name}.input_layernorm.weight"], shape)
+    query = _rotate(heads(y, "self_attn.q_proj.weight", shape.heads), cosine, sine)
+    key = _rotate(heads(y, "self_attn.k_proj.weight", shape.kv_heads), cosine, sine)
+    value = heads(y, "self_attn.v_proj.weight", shape.kv_heads)
+    y = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    y = y.transpose(1, 2).reshape(batch, length, -1)
+    x = x + functional.linear(y, weights[f"{name}.self_attn.o_proj.weight"])
+    y = norm(x, weights[f"{name}.post_attention_layernorm.weight"], shape)
+    gate = functional.silu(functional.linear(y, weights[f"{name}.mlp.gate_proj.weight"]))
+    up = functional.linear(y, weights[f"{name}.mlp.up_proj.weight"])
+    return x + functional.linear(gate * up, weights[f"{name}.mlp.down_proj.weight"])
+
+
+def norm(x: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+    """RMSNorm over the last dimension."""
+    return functional.rms_norm(x, (shape.hidden,), weight, shape.epsilon)
 
 
 def _rotations(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
@@ -145,6 +159,25 @@ def fit(
     ``loss(predicted, inputs, targets)`` takes logits ``(batch, length, vocabulary)`` and two id tensors ``(batch,
     length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
     """
+    optimise(
+        weights,
+        batches,
+        steps,
+        lambda inputs, targets: loss(logits(weights, shape, inputs), inputs, targets),
+        report,
+        peak,
+    )
+
+
+def optimise(
+    weights: Weights,
+    batches: Iterator[NDArray[np.int64]],
+    steps: int,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    report: Callable[[int, float], None],
+    peak: float = 1.0,
+) -> None:
+    """Train the weights in place as ``fit`` does; ``loss(inputs, targets)`` computes its own predictions."""
     names = {name for name, weight in weights.items() if weight.ndim == 2 and name != EMBEDDINGS}
     others = [weight for name, weight in weights.items() if name not in names]
     optimisers = (
@@ -155,7 +188,7 @@ def fit(
     for step in range(steps):
         rows = torch.from_numpy(next(batches))
         inputs, targets = rows[:, :-1], rows[:, 1:]
-        value = loss(logits(weights, shape, inputs), inputs, targets)
+        value = loss(inputs, targets)
         for weight in weights.values():
             weight.grad = None
         torch.autograd.backward(value)

@@ -79,7 +79,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
         size = sum(weight.numel() for weight in weights.values())
         say(f"{name}: {size:,} parameters, {steps} steps")
         batches = windows(training, recipe.length, recipe.batch, recipe.seed)
-        fit(weights, shape, batches, steps, loss, report=_progress(name, steps, say), peak=peak)
+        fit(weights, shape, batches, steps, loss, report=progress(name, steps, say), peak=peak)
         save(folder, weights, shape)
         say(f"{name}: held-out loss {held_out_loss(weights, shape, held_out, recipe.length):.3f} nats a token")
         return weights
@@ -93,7 +93,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
     stage("draft", recipe.draft, lambda: plain, recipe.distil_steps, imitation(target, recipe.target), 0.5)
 
 
-def _progress(name: str, steps: int, say: Say) -> Callable[[int, float], None]:
+def progress(name: str, steps: int, say: Say) -> Callable[[int, float], None]:
     """Reports a stage's progress at intervals. Called with the finished steps, and the loss of the last one."""
     every, began = max(1, min(50, steps // 4)), time.monotonic()
 

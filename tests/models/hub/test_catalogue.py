@@ -13,6 +13,7 @@ from models.hub.catalogue import (
     Catalogue,
     CatalogueEntry,
     choose_drafter,
+    heads_for,
     read_catalogue,
     whole_catalogue,
 )
@@ -40,6 +41,31 @@ def test_each_entry_can_be_pulled_and_found() -> None:
     assert all(each.family and each.look_for and each.targets for each in known.undrafted)
     hashes = {each.vocabulary: each.targets for each in known.drafter if each.vocabulary}
     assert len(hashes) == 8, "one hash a family: Qwen2.5, 3 and 3.5, Llama 3, Gemma 3 and 4, Mistral Small, gpt-oss"
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("Qwen3.6-27B-Q4_K_M", ["unsloth/Qwen3.6-27B-MTP-GGUF"]),
+        ("Qwen_Qwen3.6-35B-A3B-UD-Q4_K_XL", ["unsloth/Qwen3.6-35B-A3B-MTP-GGUF"]),
+        ("qwen3.8-27b", ["unsloth/Qwen3.8-27B-GGUF"]),
+        ("Qwen3-8B-Q4_K_M", []),
+    ],
+)
+def test_repositories_with_a_target_and_its_head(target: str, names: list[str]) -> None:
+    assert [each.name for each in heads_for(target)] == names
+    assert all(parse_name(each.name).tag is None and each.kind == "mtp" for each in read_catalogue().head)
+
+
+def test_a_users_own_catalogue_names_heads_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own.toml"
+    lines = ["[[head]]", 'name = "u/mine"', 'kind = "eagle3"', "own_file = true", 'targets = ["qwen3.6-*"]']
+    own.write_text("\n".join(lines))
+    monkeypatch.setenv(FURTHER, str(own))
+    assert [each.name for each in heads_for("Qwen3.6-27B")] == ["u/mine", "unsloth/Qwen3.6-27B-MTP-GGUF"]
+    own.write_text("\n".join(lines).replace("eagle3", "medusa"))
+    with pytest.raises(BadCatalogue, match=r"head 1: kind: .*choose one of mtp, eagle3, dflash, dspark"):
+        heads_for("Qwen3.6-27B")
 
 
 @pytest.mark.parametrize(

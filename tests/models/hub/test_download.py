@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import constants
 
 from models.errors import Damaged, DiskFull, HubError, HubUnreachable, NoMatch, Offline
-from models.hub.download import fetch_model, find_model
+from models.hub.download import fetch_model, find_head, find_model
 from models.hub.names import ModelName, parse_name
 from models.hub.repository import PAUSES, Hub
 from tests.paths import ROOT
@@ -110,6 +110,50 @@ def test_a_hub_without_ranges_is_read_from_the_start(stand_in: HubStandIn, hub: 
     stand_in.ranges, stand_in.cuts = False, [100_000]
     assert fetch_model(TOY, hub).read_bytes() == MODEL
     assert stand_in.sent["Toy-Q4_K_M.gguf"] == SIZE + 100_000
+
+
+HEADS = {"mtp-Toy-Q4_0.gguf": b"mtp" * 50, "mtp-Toy-Q8_0.gguf": b"mtp" * 90, "eagle3-Toy-BF16.gguf": b"eagle" * 20}
+
+
+def test_a_head_of_its_own_comes_along_where_it_is_asked_for(stand_in: HubStandIn, hub: Hub) -> None:
+    stand_in.repositories["u/toy"] |= HEADS
+    told: list[tuple[int, int]] = []
+    model = fetch_model(TOY, hub)
+    assert find_head(TOY, hub) is None and not stand_in.sent["mtp-Toy-Q4_0.gguf"]
+    assert find_model(TOY, hub) == model and find_model(TOY, hub, head="mtp") is None
+    assert fetch_model(TOY, hub, lambda done, total: told.append((done, total)), head="mtp") == model
+    head = find_head(TOY, hub)
+    assert head is not None and head.name == "mtp-Toy-Q4_0.gguf" and head.read_bytes() == HEADS[head.name]
+    assert told[-1] == (SIZE + 150, SIZE + 150) and stand_in.sent["Toy-Q4_K_M.gguf"] == SIZE
+    asked = len(stand_in.asked)
+    assert fetch_model(TOY, hub, head="mtp") == find_model(TOY, hub, head="mtp") == model
+    assert len(stand_in.asked) == asked and find_head(TOY, hub, "eagle3") is None
+    fetch_model(TOY, hub, head="eagle3")
+    assert find_head(TOY, hub, "eagle3") == model.with_name("eagle3-Toy-BF16.gguf")
+
+
+def test_a_repository_without_a_head_file_gives_the_model_alone(stand_in: HubStandIn, hub: Hub) -> None:
+    assert fetch_model(TOY, hub, head="mtp").name == "Toy-Q4_K_M.gguf" and find_head(TOY, hub) is None
+    asked = len(stand_in.asked)
+    assert fetch_model(TOY, hub, head="mtp").name == "Toy-Q4_K_M.gguf" and len(stand_in.asked) == asked
+
+
+def test_a_hub_out_of_reach_gives_the_model_without_its_head(stand_in: HubStandIn, hub: Hub) -> None:
+    stand_in.repositories["u/toy"] |= HEADS
+    model = fetch_model(TOY, hub)
+    stand_in.refusals = [(503, {})] * (len(PAUSES) + 1)
+    assert fetch_model(TOY, hub, head="mtp") == model and find_head(TOY, hub) is None
+
+
+def test_a_head_goes_on_where_it_was_cut(stand_in: HubStandIn, hub: Hub) -> None:
+    stand_in.repositories["u/toy"] |= HEADS
+    fetch_model(TOY, hub)
+    stand_in.cuts = [100] + [0] * (len(PAUSES) + 1)
+    with pytest.raises(HubUnreachable):
+        fetch_model(TOY, hub, head="mtp")
+    assert find_head(TOY, hub) is None
+    fetch_model(TOY, hub, head="mtp")
+    assert find_head(TOY, hub) is not None and stand_in.sent["mtp-Toy-Q4_0.gguf"] == 150
 
 
 PULL = """

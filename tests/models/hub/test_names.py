@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import BadName, NoMatch
-from models.hub.names import ModelName, choose, choose_folder, parse_name, tags
+from models.hub.names import ModelName, choose, choose_folder, choose_head, head_kind, parse_name, tags
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,54 @@ def test_a_folder_of_safetensors_is_chosen_where_there_is_one() -> None:
 def test_each_tag_that_is_listed_names_a_model(paths: list[str]) -> None:
     for tag in tags(paths):
         assert all(path in REPOSITORY for path in choose(ModelName("u/toy", tag), paths))
+
+
+KINDS = ("mtp", "dflash", "eagle3", "dspark")
+FLAT = [  # the layouts are those of llama.cpp's own test of -hf
+    *("README.md", "model-BF16.gguf", "model-Q4_K_M.gguf", "model-Q8_0.gguf", "mmproj-model-Q8_0.gguf"),
+    *("mtp-model-BF16.gguf", "mtp-model-Q4_0.gguf", "mtp-model-Q8_0.gguf"),
+    *("dflash-model-BF16.gguf", "dflash-model-Q8_0.gguf"),
+]
+FOLDERS = [
+    *("model-mtp-BF16.gguf", "model-mtp-Q8_0.gguf"),
+    *(f"Q3_K_M/model-Q3_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)),
+    *("Q8_0/model-Q8_0.gguf", "Q8_0/mtp-model-F16.gguf"),
+]
+EACH_KIND = ["model-Q8_0.gguf", *(f"{kind}-model-Q8_0.gguf" for kind in KINDS)]
+
+
+@pytest.mark.parametrize(
+    ("paths", "tag", "found"),
+    [
+        (FLAT, "Q8_0", {"mtp": "mtp-model-Q8_0.gguf", "dflash": "dflash-model-Q8_0.gguf"}),
+        (FLAT, None, {"mtp": "mtp-model-Q4_0.gguf", "dflash": "dflash-model-Q8_0.gguf"}),  # of Q4_K_M
+        (FLAT, "bf16", {"mtp": "mtp-model-BF16.gguf", "dflash": "dflash-model-BF16.gguf"}),
+        (FLAT, "Q4_0", {"mtp": "mtp-model-Q4_0.gguf", "dflash": "dflash-model-Q8_0.gguf"}),  # has no model of the tag
+        (FOLDERS, "Q3_K_M", {"mtp": "model-mtp-Q8_0.gguf"}),
+        (FOLDERS, "Q8_0", {"mtp": "Q8_0/mtp-model-F16.gguf"}),  # in the nearest folder
+        (EACH_KIND, "Q8_0", {kind: f"{kind}-model-Q8_0.gguf" for kind in KINDS}),
+        (["model-UD-Q8_K_XL.gguf", "model-MTP-BF16.gguf"], "Q8_K_XL", {}),
+        (["model-Q8_0.gguf", "MTP/mtp-model-Q8_0.gguf"], "Q8_0", {}),  # not above the model
+    ],
+)
+def test_the_head_of_a_model_is_the_one_that_llama_cpp_takes(
+    paths: list[str], tag: str | None, found: dict[str, str]
+) -> None:
+    for at in range(len(paths)):
+        turned = [*paths[at:], *paths[:at]]
+        chosen = {kind: choose_head(ModelName("u/toy", tag), turned, kind) for kind in KINDS}
+        assert {kind: files for kind, files in chosen.items() if files} == {
+            kind: [file] for kind, file in found.items()
+        }
+
+
+def test_a_split_head_is_whole_or_none() -> None:
+    parts = [f"mtp-toy-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+    assert choose_head(ModelName("u/toy"), ["toy-Q8_0.gguf", *parts]) == parts
+    assert choose_head(ModelName("u/toy"), ["toy-Q8_0.gguf", parts[0]]) == []
+
+
+def test_a_target_with_its_head_in_its_file_is_a_model_by_its_name() -> None:
+    paths = ["Toy-MTP-Q8_0.gguf", "Toy-MTP-Q4_K_M.gguf", "mtp-Toy-Q4_K_M.gguf"]
+    assert choose(ModelName("u/toy"), paths) == ["Toy-MTP-Q4_K_M.gguf"] and tags(paths) == ["Q8_0", "Q4_K_M"]
+    assert [head_kind(path) for path in paths] == [None, None, "mtp"]

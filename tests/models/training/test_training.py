@@ -27,6 +27,8 @@ from models.training.model import (  # noqa: E402
 )
 from models.training.train import Recipe, main, make_pair  # noqa: E402
 
+pytestmark = pytest.mark.engine("torch")
+
 
 def library(root: Path, **files: str) -> Path:
     """A standard library with one held-out file and these files, whose names have __ for a slash."""
