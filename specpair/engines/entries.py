@@ -1,13 +1,11 @@
 """What an engine is asked: the entries of a pass, and of a step of the model's own head, with their checks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from specpair.engines.errors import BadEntry
+from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.draft import leaves
-
-if TYPE_CHECKING:
-    from specpair.engines.backend import Backend
 
 
 class Entry(NamedTuple):
@@ -47,7 +45,23 @@ class HeadEntry(NamedTuple):
     tail: Sequence[int]
 
 
-def check_batch(backend: "Backend", batch: Sequence[Entry]) -> None:
+class Limits(Protocol):
+    """What an engine takes, as `Backend` says it."""
+
+    name: str
+    vocabulary: Vocabulary
+    context_length: int
+    max_batch_tokens: int
+    max_rollback: int | None
+    takes_trees: bool
+    max_leaves: int | None
+    max_nodes: int | None
+    head_depth: int
+
+    def length(self, slot: int) -> int: ...
+
+
+def check_batch(backend: Limits, batch: Sequence[Entry]) -> None:
     """Raise BadEntry unless `backend` can run a pass over these entries."""
     if not batch:
         raise BadEntry("the batch is empty")
@@ -78,7 +92,7 @@ def check_batch(backend: "Backend", batch: Sequence[Entry]) -> None:
         raise BadEntry(f"{total} tokens exceed the batch limit of {backend.max_batch_tokens}")
 
 
-def _check_tree(backend: "Backend", slot: int, count: int, parents: Sequence[int]) -> None:
+def _check_tree(backend: Limits, slot: int, count: int, parents: Sequence[int]) -> None:
     """`count`: tokens of the entry."""
     if not backend.takes_trees:
         raise BadEntry(f"slot {slot}: {backend.name} takes no trees: each token must follow the one before it")
@@ -93,7 +107,7 @@ def _check_tree(backend: "Backend", slot: int, count: int, parents: Sequence[int
             raise BadEntry(f"slot {slot}: a tree of {number} {name}: {backend.name} takes {most} here at most")
 
 
-def check_head_batch(backend: "Backend", batch: Sequence[HeadEntry]) -> None:
+def check_head_batch(backend: Limits, batch: Sequence[HeadEntry]) -> None:
     """Raise BadEntry unless the head of `backend` can draft behind these tails."""
     for slot, start, tail in batch:
         if not 0 <= start <= backend.length(slot):

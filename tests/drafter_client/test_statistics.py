@@ -216,7 +216,7 @@ def test_sparkline_scales_values_to_the_greatest() -> None:
     assert sparkline([0.0, 0.0]) == "▁▁" and sparkline([]) == ""
 
 
-MODEL, LOOKUP, PREDICTION, *_ = DraftSource
+MODEL, LOOKUP, PREDICTION = DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.PREDICTION
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
 
 

@@ -25,7 +25,7 @@ from verifier_server.settings import PREFIX, SettingsError, from_environment, fr
 
 def test_defaults_serve_the_shipped_target() -> None:
     options = from_environment({}).load_options()
-    assert options == LoadOptions(model=DEFAULT_TARGET, slots=None, context_length=None)
+    assert options == LoadOptions(model=DEFAULT_TARGET, slots=None, context_length=None, head="auto")
 
 
 def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
@@ -45,7 +45,26 @@ def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
         mmap=False,
         flash_attention=False,
         deterministic=True,
+        head="auto",
     )
+
+
+@pytest.mark.parametrize(("draft", "head"), [("auto", "auto"), ("head", "on"), ("model", "off"), ("off", "off")])
+def test_what_drafts_says_whether_the_head_is_loaded(draft: str, head: str) -> None:
+    settings, _ = from_flags([f"--draft={draft}"], {})
+    assert settings.load_options().head == head
+    assert not settings.drafts, "no draft model is named"
+
+
+@pytest.mark.parametrize("draft", ["head", "off"])
+def test_a_draft_model_that_would_not_be_used_is_refused(draft: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^--draft-model: draft is {draft}: leave one of the two out"):
+        from_flags([f"--draft={draft}", f"--draft-model={DEFAULT_DRAFT}"], {})
+
+
+def test_a_head_needs_an_engine_that_runs_it() -> None:
+    with pytest.raises(SettingsError, match=r"^--draft: the engine torch runs no head of a model"):
+        from_flags(["--draft=head", "--backend=torch"], {})
 
 
 def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:

@@ -21,6 +21,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "kv_type": ("f32", "q8_0", "q4_0"),
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
+    "draft": ("model", "off", "model"),
     "draft_corpus": (str(DEFAULT_TARGET), f"{DEFAULT_DRAFT},{DEFAULT_TARGET}", str(DEFAULT_DRAFT)),
     "hf": ("u/a", "u/b:Q8_0", "u/c"),
     "draft_hf": ("u/a", "u/b:Q8_0", "u/c"),

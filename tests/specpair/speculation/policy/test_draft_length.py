@@ -40,6 +40,10 @@ class Costs:
     def cost(self, drafts: int) -> float:
         return self.passes[drafts]
 
+    @property
+    def by_itself(self) -> tuple[float, float]:
+        return self.passes[0], 1.0
+
 
 def _chances(each: Sequence[float]) -> list[float]:
     return [1.0, *accumulate(each, mul)]
@@ -149,6 +153,7 @@ class CostsByLink:
     """Stands in for a LatencyModel with measured times."""
 
     margin = 0.002
+    by_itself = STEP, 1.0
 
     def __init__(self, link: float, draft: float, is_shared: bool = False) -> None:
         self.link, self._draft, self.is_shared = link, draft, is_shared

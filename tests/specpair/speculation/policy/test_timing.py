@@ -179,6 +179,7 @@ class Costs:
     """Stands in for a LatencyModel with measured times."""
 
     link = 20.0
+    by_itself = 50.0, 1.0
 
     def verify(self, drafts: int) -> float:
         return 50.0 + 2.0 * drafts
