@@ -47,11 +47,12 @@ class CoreRequest(NamedTuple):
 class CoreStep(NamedTuple):
     """What a step did for a text, without its tokens."""
 
-    draft: list[int]  # draft tokens that it judged
+    draft: list[int]  # draft tokens of the request that it judged
     fed: int  # tokens that it read
     seconds: float
     texts: int  # how many texts shared it
     preempted: int = 0  # texts under way that lost their KV cache to others since a step last told of them
+    own: int = 0  # draft tokens by the core itself that it judged
 
 
 class CoreOutput(NamedTuple):

@@ -336,6 +336,6 @@ class CoreEngine:
         steps = [output.step for output in outputs if output.step.fed]
         if steps:
             fed = sum(step.fed for step in steps)
-            prefilled = sum(max(0, step.fed - 1 - len(step.draft)) for step in steps)
+            prefilled = sum(max(0, step.fed - 1 - len(step.draft) - step.own) for step in steps)
             self._observer.passed(len(steps), fed, prefilled, steps[0].seconds)
             self._pass_time.learn(fed, steps[0].seconds)

@@ -57,14 +57,20 @@ class CoreProbe:
         """`called`: the core's name in errors."""
         self._core, self._info, self._called, self._texts = core, info, called, 0
 
-    async def check(self) -> None:
+    async def check(self, *, drafts: bool = False) -> None:
         """Decode a text without drafts, with the right drafts and with wrong ones. Raises ModelLoadError if the texts
         differ, or if the core did not judge the drafts as it was asked to.
+
+        `drafts`: whether the core also drafts by itself. Then it also decodes the text so.
         """
         plain, steps = await self._text(lambda _known: [])
         width = min(4, self._info.max_drafts)
         right, fewer = await self._text(lambda known: plain[known : known + width])
         wrong, as_many = await self._text(lambda known: [(plain[known] + 1) % self._info.vocabulary.size])
+        if drafts and (own := (await self._text(None))[0]) != plain:
+            raise ModelLoadError(
+                f"{self._called}'s text depends on its own drafts: {plain}, {own}: leave its own speculation out"
+            )
         if not plain == right == wrong:
             raise ModelLoadError(
                 f"{self._called}'s text depends on the drafts: {plain}, {right}, {wrong}: it must not be served"
@@ -102,15 +108,20 @@ class CoreProbe:
         await self._core.forget([self._name])  # nothing happens where it has ended
         return interpolate(sorted(least.items()))
 
-    async def _text(self, draft: Callable[[int], list[int]]) -> tuple[list[int], int]:
-        """The tokens of a text, and how many steps they took. `draft`: of the number of tokens so far."""
+    async def _text(self, draft: Callable[[int], list[int]] | None) -> tuple[list[int], int]:
+        """The tokens of a text, and how many steps they took.
+
+        `draft`: of the number of tokens so far; None: the core decodes the text by itself.
+        """
         session, tokens, steps = self._session(_TEXT), list[int](), 0
-        await self._begin(session)
+        await self._begin(session, free=session.limit if draft is None else 0)
         while True:
             output = await self._output()
             tokens, steps = tokens + output.tokens, steps + 1
             if output.ended:
                 return tokens, steps
+            if draft is None:
+                continue
             await self._core.update(self._name, CoreRequest(session.prompt_len + len(tokens), draft(len(tokens)), 0))
 
     @property
@@ -123,9 +134,10 @@ class CoreProbe:
         limit = min(len(prompt) + tokens, self._info.context_length)
         return Session("probe", prompt, len(prompt), TextSpec(seed=0), limit, vocabulary.ends)
 
-    async def _begin(self, session: Session) -> None:
+    async def _begin(self, session: Session, free: int = 0) -> None:
         self._texts += 1
-        await self._core.begin(self._name, session, self._name, CoreRequest(session.prompt_len, [], 0))
+        wanted = CoreRequest(session.prompt_len, None if free else [], free)
+        await self._core.begin(self._name, session, self._name, wanted)
 
     async def _output(self) -> CoreOutput:
         while True:

@@ -117,10 +117,10 @@ def _steps(outputs: Sequence[Any]) -> list[CoreStep]:
     if not outputs or KEY not in (params := outputs[0].kv_transfer_params or {}):
         return [NO_STEP] * len(outputs)
     told = StepReport(*params[KEY])
-    read = [told.others.get(each.request_id, ([], 1)) for each in outputs]
+    read = [told.others.get(each.request_id, ([], 1, 0)) for each in outputs]
     return [
-        CoreStep(draft, tokens, told.seconds, told.texts, 0 if at else told.preempted)
-        for at, (draft, tokens) in enumerate(read)
+        CoreStep(draft, tokens, told.seconds, told.texts, 0 if at else told.preempted, own)
+        for at, (draft, tokens, own) in enumerate(read)
     ]
 
 

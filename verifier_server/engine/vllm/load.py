@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import COMPILATION, LoadOptions
@@ -29,15 +31,21 @@ _VLLMS_OWN = (  # options of engines that vLLM decides by itself
     *("deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads"),
     *("flash_attention", "batch_tokens", "kv_type"),
 )
-# What the plug-ins rely on. Draft tokens come from outside, and what a text is drawn by is ours.
+# What the plug-ins rely on, and what to set in place of it.
 OURS = {
     "model": "VERIFIER_MODEL",
     "scheduler_cls": "nothing",
     "worker_extension_cls": "nothing",
     "async_scheduling": "nothing",
     "skip_tokenizer_init": "nothing",
-    "speculative_config": "VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND",
+    **dict.fromkeys(("spec_method", "spec_model", "spec_tokens"), "speculative_config"),
 }
+METHODS = ("ngram", "eagle", "eagle3", "mtp")  # of vLLM, by which it may draft where no draft comes from outside
+# Of a `speculative_config`: our sampler judges drafts, and vLLM's drafts are fewer than a step has room for.
+_NOT_OWN = (
+    *("rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length", "draft_sample_method"),
+    *("num_speculative_tokens_per_batch_size", "parallel_drafting", "enable_adaptive_verification"),
+)
 
 
 def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts: int, folder: Path) -> Any:
@@ -67,16 +75,43 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
         "disable_log_stats": True,
         "scheduler_cls": f"{PLUGINS}.scheduler.DraftScheduler",
         "worker_extension_cls": f"{PLUGINS}.worker.JudgingWorker",
-        "speculative_config": {  # by which vLLM has room for drafts from outside
-            "method": "custom_class",
-            "model": f"{PLUGINS}.worker.NoProposer",
-            "num_speculative_tokens": min(max_drafts, MOST_DRAFTS),
-        },
+        "speculative_config": _speculation(given, max_drafts),
     }
     try:
         return AsyncEngineArgs(**usual | dict(given) | ours)
     except (TypeError, ValueError) as error:
         raise _wrong(first_line(error)) from error
+
+
+def _speculation(given: Mapping[str, Any], max_drafts: int) -> dict[str, Any]:
+    """The `speculative_config`, by which a step has room for `max_drafts` draft tokens from outside.
+
+    vLLM drafts as many tokens as the user asked for, by the user's method; without one, it drafts none.
+    """
+    if "speculative_config" not in given:
+        nothing = {"method": "custom_class", "model": f"{PLUGINS}.worker.NoProposer"}
+        return nothing | {"num_speculative_tokens": min(max_drafts, MOST_DRAFTS)}
+    own = given["speculative_config"]
+    own = {name.replace("-", "_"): value for name, value in own.items()} if isinstance(own, Mapping) else {}
+    if own.get("method") not in METHODS:
+        raise _wrong(
+            f"speculative_config: the method must be {', '.join(METHODS)}: set one of them, or leave it out and set "
+            "VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND"
+        )
+    for name in _NOT_OWN:
+        if name in own:
+            raise _wrong(f"speculative_config: {name} does not work beside drafts from clients: leave it out")
+    most = own.get("num_speculative_tokens")
+    if not isinstance(most, int) or not 1 <= most <= MOST_DRAFTS:
+        raise _wrong(f"speculative_config: num_speculative_tokens must be 1 to {MOST_DRAFTS}, got {most}")
+    if given.get("data_parallel_size", 1) != 1:
+        raise _wrong(
+            "speculative_config: with data_parallel_size, vLLM cannot draft fewer tokens than a step has room for: "
+            "leave one of the two out"
+        )
+    # Heads that draft several tokens at once ask for a multiple of that number, which the user's is.
+    room = min(-(-max_drafts // most), MOST_DRAFTS // most) * most
+    return {**own, "num_speculative_tokens": room, "num_speculative_tokens_per_batch_size": [[1, 1, most]]}
 
 
 def _wrong(reason: str) -> ModelLoadError:
@@ -90,6 +125,7 @@ ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the samplers that are replaced are those of the first one
 }
 LACKS = {
     "explain": "logits stay on vLLM's device, and its workers tell tokens and log probabilities only: leave it out",
@@ -148,7 +184,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         )
         probe = CoreProbe(core, info, "vLLM")
         loop.result(judge_in_workers(core, folder, info.vocabulary.size))
-        loop.result(probe.check())
+        loop.result(probe.check(drafts=config.speculative_config.method in METHODS))
         pass_times = loop.result(probe.pass_times())
     except CoreLost as error:
         loop.stop()
@@ -170,10 +206,14 @@ async def start_core(arguments: Any) -> tuple[VllmCore, Any]:
 
     try:
         config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+        if config.use_v2_model_runner:
+            raise ValueError("its model runner V2 has another sampler: leave out what asks for V2")
         client = EngineCoreClient.make_async_mp_client(config, executor_for(config), False)
     except Exception as error:  # any type: a bad argument, an unknown model family, too little memory
         _log.debug("vLLM did not start", exc_info=True)
-        raise ModelLoadError(f"vLLM did not start: {first_line(error)} (its log says more)") from error
+        # Of a validation's error, the first line says which class found it, and not what is wrong.
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else first_line(error)
+        raise ModelLoadError(f"vLLM did not start: {reason} (its log says more)") from error
     return VllmCore(client), config
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,42 @@ def folder_of(file: Path, folder: Path, dtype: str = "float32") -> Path:
     size = model.config.vocab_size
     tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if each["id"] < size]  # but for padding
     path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    return folder
+
+
+def folder_with_head(folder: Path, tokenizer: Path) -> Path:
+    """Write a tiny GLM-4 MoE of random weights with an MTP head that drafts what the model will pick.
+
+    No layer adds anything, so the model's next token depends on the last one alone; the head passes on that one's
+    embedding. `tokenizer`: the folder with the tokenizer. Returns `folder`.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+
+    config = Glm4MoeConfig(
+        **{"vocab_size": 4096, "hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 64},
+        **{"num_hidden_layers": 2, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1, "head_dim": 32},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "n_routed_experts": 4, "num_experts_per_tok": 2},
+        **{"max_position_embeddings": 2048, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 1},
+    )
+    torch.manual_seed(0)
+    Glm4MoeForCausalLM(config).save_pretrained(folder)
+    file, size = folder / "model.safetensors", config.hidden_size
+    weights = load_file(file)
+    head = {name.replace(".1.", ".2.", 1): each.clone() for name, each in weights.items() if "layers.1." in name}
+    layer = "model.layers.2."
+    head |= {f"{layer}{name}.weight": torch.ones(size) for name in ("enorm", "hnorm", "shared_head.norm")}
+    head[f"{layer}eh_proj.weight"] = torch.cat([torch.eye(size), torch.zeros(size, size)], dim=1)
+    head[f"{layer}shared_head.head.weight"] = weights["lm_head.weight"].clone()
+    head[f"{layer}embed_tokens.weight"] = weights["model.embed_tokens.weight"].clone()
+    weights |= head
+    for name, each in weights.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            each.zero_()
+    save_file(weights, file, metadata={"format": "pt"})
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer / name, folder / name)
     return folder
 
 
@@ -102,9 +139,9 @@ def start(folder: Path) -> Iterator[Start]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
     def begin(vllm_args: dict[str, Any] | None = None, **given: Any) -> LiveServer:
-        given = {"slots": 8, "context": 512, "dtype": "float32", "max_drafts": 16, **given}
+        given = {"model": folder, "slots": 8, "context": 512, "dtype": "float32", "max_drafts": 16, **given}
         table = {"enforce_eager": True, **(vllm_args or {})}
-        running.append(LiveServer(Settings(backend="vllm", model=folder, vllm_args=table, **given), None))
+        running.append(LiveServer(Settings(backend="vllm", vllm_args=table, **given), None))
         running[-1].http.get("/health")
         assert running[-1].service.loader.wait(300.0)
         assert running[-1].service.loader.failure is None, running[-1].service.loader.failure
@@ -119,3 +156,10 @@ def start(folder: Path) -> Iterator[Start]:
 def verifier_on_vllm(start: Start) -> LiveServer:
     """One for most tests, since vLLM takes half a minute to start."""
     return start()
+
+
+@pytest.fixture(scope="session")
+def drafting_on_vllm(start: Start) -> LiveServer:
+    """One whose vLLM drafts by its own n-gram lookup, too."""
+    lookup = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    return start({"speculative_config": lookup})

@@ -1,8 +1,6 @@
 """Verifiers over vLLM itself: texts, drafts at any time, many sessions, a small cache, two ranks, the core's death."""
 
 import os
-import random
-import re
 import signal
 import subprocess
 import sys
@@ -13,69 +11,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
-from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.distribution import probabilities, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
+from tests.verifier_server.engine.vllm.texts import DRAWN, LENGTH, PROMPTS, drafted, generated, sampling_of
 from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.support import until
 from verifier_server.engine.external_cores.core_engine import CoreEngine
-from verifier_server.engine.vllm import load
 from verifier_server.engine.vllm.core import VllmCore
-from verifier_server.engine.vllm.load import engine_arguments
 from verifier_server.engine.vllm.plugins import KEY
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
-
-PROMPTS = ["def read_lines(path):\n", "import os\n\n\nclass Node:\n", "for name in sorted(", "# The number of"]
-LENGTH = 40
-DRAWN: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "drawn": {"temperature": 0.8},
-    "filtered": {"temperature": 1.0, "top_k": 40, "top_p": 0.9},
-    "processed": {"temperature": 0.7, "repetition_penalty": 1.3, "min_p": 0.02, "logit_bias": {"300": 2.0}},
-    "grammar": {"temperature": 0.9, "regex": "([a-z]{2,7}[ ,]){3,6}end"},
-}
-
-
-def sampling_of(fields: dict[str, Any], seed: int) -> Sampling:
-    given = dict(fields)
-    if "logit_bias" in given:
-        given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
-    return Sampling(seed=seed, **given)
-
-
-def drafted(http: httpx.Client, ids: list[int], guess: list[int], body: dict[str, Any], seed: int) -> list[int]:
-    """A text by a client whose drafts are right, wrong, too long, late or missing, as chance has it.
-
-    `guess`: what it drafts from.
-    """
-    chance = random.Random(seed)
-    reply = http.post("/prefill", json={"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, **body})
-    assert reply.status_code == 200, reply.text
-    session, text = reply.json()["session_id"], list(reply.json()["tokens"])
-    while reply.json()["finish_reason"] is None:
-        known = chance.randint(max(1, len(text) - 3), len(text))
-        draft = guess[known : len(text) + chance.randint(0, 12)]
-        if draft and chance.random() < 0.4:
-            draft[chance.randrange(len(draft))] = chance.randrange(3, 4000)
-        reply = http.post("/verify", json={"session_id": session, "position": len(ids) + known, "draft_tokens": draft})
-        assert reply.status_code == 200, reply.text
-        text[known:] = reply.json()["tokens"]
-    return text
-
-
-def generated(live: LiveServer, ids: list[int], body: dict[str, Any], seed: int) -> list[int]:
-    reply = live.post("/generate", {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, **body})
-    text: list[int] = reply["token_ids"]
-    return text
 
 
 def processes(live: LiveServer) -> list[int]:
@@ -85,31 +36,6 @@ def processes(live: LiveServer) -> list[int]:
     [core] = engine.core.client.resources.engine_manager.processes
     children = Path(f"/proc/{core.pid}/task/{core.pid}/children").read_text().split()
     return [core.pid, *map(int, children)]
-
-
-@pytest.mark.parametrize(
-    ("given", "options", "wrong"),
-    [
-        ({"no_such": 1}, {}, "vllm_args: no_such is no engine argument of this vLLM: see AsyncEngineArgs"),
-        ({"scheduler_cls": "x.Y"}, {}, "vllm_args: scheduler_cls is set by the verifier: leave it out"),
-        ({"model": "x"}, {}, "vllm_args: model is set by the verifier: set VERIFIER_MODEL"),
-        (
-            {"speculative_config": {"method": "eagle"}},
-            {},
-            "vllm_args: speculative_config is set by the verifier: set VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND",
-        ),
-        ({}, {"threads": 2}, "threads: the vllm backend has no such choice, leave it out"),
-    ],
-)
-def test_bad_argument_is_named(given: dict[str, Any], options: dict[str, Any], wrong: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=f"^{re.escape(wrong)}$"):
-        engine_arguments(LoadOptions(**options), given, 16, tmp_path)
-
-
-def test_another_version_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "VERSIONS", ("0.1.0",))
-    with pytest.raises(ModelLoadError, match=r"^vLLM 0\.32\.0 is installed, and the plug-ins were written for 0\.1\.0"):
-        load.check_version()
 
 
 @pytest.mark.parametrize("fields", DRAWN.values(), ids=DRAWN)
@@ -123,6 +49,15 @@ def test_texts_are_those_of_torch_with_any_drafts(
         for body in (fields, {**fields, "self_continue": True}):
             assert drafted(verifier_on_vllm.http, ids, text, body, seed) == text
     verifier_on_vllm.service.engine.check_integrity()
+
+
+def test_prompt_in_the_cache_but_for_its_last_token_has_no_draft(
+    verifier_on_vllm: LiveServer, reference: Reference
+) -> None:
+    ids = [5 + at for at in range(129)]  # one more than a block of vLLM's cache holds
+    for cached in (None, 128):
+        reply = verifier_on_vllm.post("/prefill", {"prompt_ids": ids, "max_tokens": 2})
+        assert (reply["sources"], reply.get("cached_tokens")) == ("b", cached)
 
 
 def test_greedy_text_is_that_of_vllm_alone(verifier_on_vllm: LiveServer, reference: Reference, folder: Path) -> None:

@@ -12,4 +12,5 @@ class StepReport(NamedTuple):
     seconds: float
     texts: int  # how many texts shared it
     preempted: int  # as in `CoreStep`
-    others: dict[str, tuple[list[int], int]]  # draft and number of tokens read, of requests that did not read one token
+    # Of requests that did not read one token: their draft, the number of tokens read, and `CoreStep.own`.
+    others: dict[str, tuple[list[int], int, int]]

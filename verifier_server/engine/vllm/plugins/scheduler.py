@@ -4,8 +4,11 @@ A draft travels as a request of its own, so that it arrives in order with the re
 engine core that has nothing to do. A text for which no step is wanted is held back. Its KV cache stays until others
 need the room.
 
+vLLM may also draft by a method of its own. Where a text may be decoded without a draft from outside, its step judges
+what vLLM drafted after the step before.
+
 vLLM's engine core asks the workers after each step what they propose: a round trip between processes, 0.4 ms on a CPU.
-Drafts come from outside, so the executors here leave that out.
+Without a method of vLLM they propose nothing, so the executors here leave that out.
 """
 
 import multiprocessing
@@ -26,7 +29,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from verifier_server.engine.external_cores.core import CoreRequest
-from verifier_server.engine.vllm.plugins import KEY, StepReport
+from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, StepReport
 
 _HELD = 1 << 60  # a step that never comes
 
@@ -45,8 +48,10 @@ class WorkerInCore(_NoProposals, UniProcExecutor):  # type: ignore[misc]
 
 
 def executor_for(config: Any) -> type[Executor]:
-    """The executor class for vLLM's configuration; vLLM's, if this module has none."""
+    """The executor class for vLLM's configuration; vLLM's, if this module has none, or if vLLM drafts, too."""
     own: type[Executor] = Executor.get_class(config)
+    if config.speculative_config.method != "custom_class":
+        return own
     return {MultiprocExecutor: WorkerProcesses, UniProcExecutor: WorkerInCore}.get(own, own)
 
 
@@ -56,6 +61,8 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._wanted: dict[str, CoreRequest] = {}  # by id of the request
+        self._own: dict[str, tuple[int, list[int]]] = {}  # vLLM's own draft, and after how many tokens it follows
+        self._judges_own: set[str] = set()  # whose step under way judges a draft of vLLM
         self._began = 0.0  # when the latest step was planned
         self._preempted = 0  # as in `CoreStep`
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
@@ -71,16 +78,22 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
 
     def schedule(self, *arguments: Any, **named: Any) -> SchedulerOutput:
         self._began = time.perf_counter()
+        own = set[str]()
         for request in self.running:
             if self._decodes(request):
-                request.spec_token_ids, request.next_decode_eligible_step = [], 0
+                drafts, request.next_decode_eligible_step = [], 0
             else:
-                request.spec_token_ids = self._drafts(request)
+                drafts = self._drafts(request)
                 request.next_decode_eligible_step = 0 if self._runs(request) else _HELD
+            if not drafts and request.request_id in self._own:
+                drafts = self._own_drafts(request)
+                own.add(request.request_id)
+            request.spec_token_ids = drafts
         preempted = [each for each in self.waiting if not self._runs(each)]
         if preempted:
             self.waiting.remove_requests(preempted)
         planned = super().schedule(*arguments, **named)
+        self._judges_own |= own & planned.num_scheduled_tokens.keys()
         for request in reversed(preempted):
             self.waiting.prepend_request(request)
         if not planned.total_num_scheduled_tokens and len(self.waiting) > len(preempted):
@@ -97,15 +110,19 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         seconds = time.perf_counter() - self._began
         for client in outputs.values():
             read = [(each.request_id, fed.get(each.request_id, 0)) for each in client.outputs]
-            others = {name: (judged.get(name, []), tokens) for name, tokens in read if tokens != 1}
+            others = {name: self._read(name, judged.get(name, []), tokens) for name, tokens in read if tokens != 1}
             for first in client.outputs[:1]:
                 told = StepReport(seconds, len(fed), self._preempted, others)
                 first.kv_transfer_params = (first.kv_transfer_params or {}) | {KEY: told}
                 self._preempted = 0
+        self._judges_own.difference_update(fed)
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Ignore them: drafts come from clients."""
+        """Keep what vLLM drafts by itself, for steps that may be run without a draft from outside."""
+        for name, ids in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
+            if name in self._wanted and ids:
+                self._own[name] = (self.requests[name].num_tokens, ids)
 
     def has_requests(self) -> bool:
         """Whether there is a step to run; else the engine core sleeps until something arrives.
@@ -125,6 +142,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
 
     def _free_request(self, request: Request, *arguments: Any, **named: Any) -> Any:
         self._wanted.pop(request.request_id, None)
+        self._own.pop(request.request_id, None)
         return super()._free_request(request, *arguments, **named)
 
     def _end_unjudged(self, given: ModelRunnerOutput) -> None:
@@ -157,6 +175,22 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         wanted = self._wanted[request.request_id]
         most = min(self.num_spec_tokens, self.max_model_len - total - 1)
         return wanted.tail(request.all_token_ids, total)[: max(0, most)]
+
+    def _own_drafts(self, request: Request) -> list[int]:
+        """The draft by vLLM, as far as the text may be decoded without a draft from outside."""
+        after, ids = self._own[request.request_id]
+        total = request.num_tokens
+        if after != total or request.is_prefill_chunk or request.num_in_flight_tokens:
+            return []
+        return ids[: max(0, min(self._wanted[request.request_id].free, self.max_model_len) - total - 1)]
+
+    def _read(self, name: str, judged: list[int], tokens: int) -> tuple[list[int], int, int]:
+        """A request's entry in the step's report. `tokens`: read, `judged` among them.
+
+        vLLM pads a request's first step with placeholders, where its cache holds all tokens but the last one.
+        """
+        own = name in self._judges_own or NO_TOKEN in judged[:1]
+        return ([], tokens, len(judged)) if own else (judged, tokens, 0)
 
     def _make_room(self) -> None:
         """Preempt a paused text if another text waits for its memory."""

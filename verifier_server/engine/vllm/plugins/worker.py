@@ -47,14 +47,15 @@ class JudgingWorker:
         runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
         if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it
             runner.rejection_sampler.forward = judging.judged
-        if not runner.model_config.has_inner_state:
+        if runner.speculative_config.method == "custom_class" and not runner.model_config.has_inner_state:
             runner.execute_model = partial(_executed, runner, runner.speculative_config, runner.execute_model)
 
 
 def _executed(runner: Any, speculation: Any, usual: Any, planned: SchedulerOutput, *more: Any, **named: Any) -> Any:
     """Run a step. Without drafts, run vLLM's faster step without speculation.
 
-    Not for models with a state beside the KV cache: vLLM counts the tokens in it with speculation only.
+    Not for models with a state beside the KV cache: vLLM counts the tokens in it with speculation only. Nor where vLLM
+    drafts by itself, which it does after each step with speculation.
     """
     runner.speculative_config = speculation if planned.scheduled_spec_decode_tokens else None
     return usual(planned, *more, **named)
