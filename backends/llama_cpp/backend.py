@@ -81,6 +81,8 @@ class LlamaBackend(Backend):
                     "deterministic",
                 )
             token_bytes = sizes.token_bytes if sizes else kv_bytes_per_token(self._model, options.kv_type)
+            # Each head has a context with the cache of all heads.
+            token_bytes += heads**2 * kv_bytes_per_token(self._model, options.kv_type, layers=1)
             slot_bytes = sizes.slot_bytes if sizes else 0
             self.slots = options.slots or slots_that_fit(
                 token_bytes * self.context_length + slot_bytes, available_bytes()
@@ -94,8 +96,6 @@ class LlamaBackend(Backend):
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells
-            # Each head has a context with the cache of all heads.
-            token_bytes += heads**2 * kv_bytes_per_token(self._model, options.kv_type, layers=1)
             self.kv_bytes = token_bytes * (contexts * self.context_length + further) + slot_bytes * self.slots
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from backends.llama_cpp.library import lib, take_warnings
-from backends.llama_cpp.mtp_head import is_head_alone
 from models.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from specpair.command_line.start import interrupts_held
@@ -184,8 +183,6 @@ def check_gguf(path: Path | None) -> Path:
     try:
         heads = read_parts(found)
         check_model(str(found), heads)
-        if is_head_alone(heads):
-            raise ModelLoadError(f"{found} has an MTP head without its model: name the model's file")
     except (BadHead, OSError) as error:
         raise ModelLoadError(str(error)) from None
     if not lib.llama_supports_gpu_offload():

@@ -19,6 +19,7 @@ from backends.llama_cpp.batch import PassBatch
 from backends.llama_cpp.library import floats, lib, take_warnings
 from models.hub.gguf_check import read_parts
 from models.hub.gguf_head import GgufHead
+from models.hub.gguf_layers import draft_head, head_blocks
 from specpair.command_line.start import interrupts_held
 from specpair.engines.backend import Entry, HeadEntry, Logits
 from specpair.engines.errors import EngineFailure, ModelLoadError, NoRoom
@@ -38,22 +39,16 @@ _SEVERAL = ("deepseek32", "glm-dsa", "hy-v3", "mimo2", "step35")
 
 def count_heads(parts: Sequence[GgufHead]) -> tuple[int, str]:
     """How many heads of a model llama.cpp can run, and why there is none if it is 0. `parts`: of the model's file."""
-    first = parts[0]
-    count = first.stated("nextn_predict_layers") or 0
-    if not count:
-        return 0, "its file has no MTP head (nextn_predict_layers)"
-    architecture = first.get("general.architecture")
+    found, architecture = draft_head(parts), parts[0].get("general.architecture")
+    if found is None and head_blocks(parts[0]):
+        return 0, "its file names an MTP head, but lacks its tensors (nextn.eh_proj.weight): fetch another file"
+    if found is None or found.kind != "mtp":
+        return 0, "its file has no MTP head: choose another model, or another file of this one"
     if architecture not in (*_SINGLE, *_SEVERAL):
-        return 0, f"llama.cpp does not run the MTP head of the architecture {architecture}"
-    if count > 1 and architecture in _SINGLE:
-        return 0, f"llama.cpp runs one MTP head of the architecture {architecture}, and its file has {count}"
-    names = {tensor.name for part in parts for tensor in part.tensors}
-    blocks = first.stated("block_count")
-    for block in range(blocks - count, blocks):
-        for name in ("eh_proj", "enorm", "hnorm"):
-            if f"blk.{block}.nextn.{name}.weight" not in names:
-                return 0, f"its file names an MTP head, but lacks the tensor blk.{block}.nextn.{name}.weight"
-    return count, ""
+        return 0, f"llama.cpp runs no MTP head of the architecture {architecture}"
+    if found.layers > 1 and architecture in _SINGLE:
+        return 0, f"llama.cpp runs one MTP head of the architecture {architecture}, and its file has {found.layers}"
+    return found.layers, ""
 
 
 def heads_of(path: Path, options: LoadOptions) -> int:
@@ -64,13 +59,6 @@ def heads_of(path: Path, options: LoadOptions) -> int:
     if not count and options.head == HEAD:
         raise ModelLoadError(f"{path.stem} cannot draft by itself: {reason}", "head")
     return count
-
-
-def is_head_alone(parts: Sequence[GgufHead]) -> bool:
-    """Whether a file has heads without the model that they draft for, with which llama.cpp would end the process."""
-    if not parts[0].stated("nextn_predict_layers"):
-        return False
-    return not any(tensor.name.startswith("blk.0.") for part in parts for tensor in part.tensors)
 
 
 @dataclass(slots=True)
