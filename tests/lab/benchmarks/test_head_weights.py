@@ -1,6 +1,6 @@
 """A written head drafts on llama.cpp what its weights draft in PyTorch: names, layouts and the hidden states agree."""
 
-from argparse import Namespace
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,16 @@ pytest.importorskip("backends.llama_cpp.library", reason="needs llama-cpp-python
 
 from torch.nn import functional  # noqa: E402
 
+from backends.llama_cpp.load import load  # noqa: E402
 from backends.trial.tiny_llama import TinyModel  # noqa: E402
-from lab.benchmarks.head_acceptance import generated, opened  # noqa: E402
+from lab.benchmarks.head_acceptance import generated  # noqa: E402
 from models.export import export_hf  # noqa: E402
 from models.gguf_file import read_gguf, write_gguf  # noqa: E402
 from models.heads import with_head  # noqa: E402
 from models.huggingface import huggingface_weights  # noqa: E402
 from models.training.head import head_of, head_states, initial_head, shape_of  # noqa: E402
 from models.training.model import EMBEDDINGS, hidden_states  # noqa: E402
+from specpair.engines.load_options import HEAD, LoadOptions  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -32,8 +34,9 @@ def test_llama_cpp_drafts_what_the_weights_draft(tmp_path: Path) -> None:
     weights = {name: torch.tensor(data) for name, data in huggingface_weights(target, shape.config).items()}
     head = initial_head(weights, shape)
     write_gguf(with_head(target, head_of(head, shape.layers)), tmp_path / "both.gguf")
-    with opened(tmp_path / "both.gguf") as model:
-        rounds = generated(model, prompt, 2, Namespace(length=len(prompt), tokens=40, threads=1))
+    options = LoadOptions(model=tmp_path / "both.gguf", head=HEAD, slots=1, context_length=128, threads=1)
+    with closing(load(options)) as backend:
+        rounds = generated(backend, prompt, 2, 40)
 
     equal, at = [], len(prompt) + 1
     text = prompt + rounds.text
