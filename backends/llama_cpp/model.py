@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from backends.llama_cpp.head_files import is_head_alone
 from backends.llama_cpp.library import lib, take_warnings
-from backends.llama_cpp.mtp_head import is_head_alone
 from models.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from specpair.command_line.start import interrupts_held
@@ -185,7 +185,7 @@ def check_gguf(path: Path | None) -> Path:
         heads = read_parts(found)
         check_model(str(found), heads)
         if is_head_alone(heads):
-            raise ModelLoadError(f"{found} has an MTP head without its model: name the model's file")
+            raise ModelLoadError(f"{found} has a head without its model: name the model's file")
     except (BadHead, OSError) as error:
         raise ModelLoadError(str(error)) from None
     if not lib.llama_supports_gpu_offload():
