@@ -181,7 +181,8 @@ class LlamaBackend(Backend):
             )
         self._context = context
         self._head = self._target_head.open(context, params, self.slots)
-        self.head_depth = 0 if self._head is None else self._head.depth
+        if self._head is not None:
+            self.head_depth, self.head_name = self._head.depth, self._head.name
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:

@@ -20,6 +20,8 @@ from specpair.engines.backend import Entry, HeadEntry, Logits
 class DflashHead(LlamaHead):
     """A DFlash head."""
 
+    name = "DFlash head"
+
     def __init__(
         self, model: Any, target: Any, params: Any, slots: int, layers: Sequence[int], block: int, *, causal: bool
     ) -> None:

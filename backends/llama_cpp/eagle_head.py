@@ -23,6 +23,7 @@ _ENCODED = 64  # tokens of a pass of the encoder, for each of which llama.cpp ke
 class EagleHead(PairHead):
     """An EAGLE-3 head. `layers`: of the target, which its file names."""
 
+    name = "EAGLE-3 head"
     _first_pair = 1
 
     def __init__(self, model: Any, target: Any, params: Any, slots: int, layers: Sequence[int]) -> None:
@@ -33,11 +34,12 @@ class EagleHead(PairHead):
 
     def _rows(self, count: int) -> Hidden:
         features, context = self._inputs.read(count), self._contexts[0].context
+        behind = lib.llama_memory_seq_pos_max(self._contexts[0].memory, 0) + 1  # the encoder ignores positions
         states = np.empty((count, self._width), dtype=np.float32)
         for at in range(0, count, self._encoded):
             piece = features[at : at + self._encoded]
             self._features.tokens = 0
-            self._features.add_inputs(0, 0, piece)
+            self._features.add_inputs(0, behind, piece)  # llama.cpp checks them all the same
             code = self._features.encode(context)
             if code:
                 raise EngineFailure(f"the model's head: llama_encode returned {code}: {take_warnings()}")

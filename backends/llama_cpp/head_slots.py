@@ -62,9 +62,10 @@ class HeadContext:
 
 
 class LlamaHead(ABC):
-    """A head for all slots of a target's context. `depth`: most tokens that it drafts in a row."""
+    """A head for all slots of a target's context. `depth`: most tokens that it drafts in a row. `name`: for people."""
 
     depth: int
+    name: str
 
     def __init__(self, model: Any, target: Any, params: Any, slots: int, contexts: int = 1) -> None:
         """`model`: that has the head.

@@ -125,6 +125,8 @@ class PairHead(LlamaHead):
 class MtpHead(PairHead):
     """The MTP heads of a model's file or of their own. They read the states behind the target's last layer."""
 
+    name = "MTP head"
+
     def __init__(self, model: Any, target: Any, params: Any, slots: int, heads: int) -> None:
         params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
         super().__init__(model, target, params, slots, heads, int(lib.llama_model_n_embd_out(model)))
