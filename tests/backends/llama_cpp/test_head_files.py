@@ -15,7 +15,7 @@ import pytest
 from backends.llama_cpp.layer_inputs import exported
 from backends.registry import load
 from models.gguf_file import Gguf, Tensor, field_of, read_gguf, write_gguf
-from models.heads import make_head_model
+from models.heads import FILE_KINDS, make_head_file, make_head_model
 from specpair.engines.backend import Backend, Entry, HeadEntry
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import HEAD, NO_HEAD, LoadOptions
@@ -32,8 +32,9 @@ TEXT = [5 + 7 * at % 190 for at in range(60)]
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a target for each kind of head, and the heads: glm4moe is split into trunk and head."""
     folder = tmp_path_factory.mktemp("heads")
-    for kind in ("llama", "eagle3", "dflash", "glm4moe"):
-        make_head_model(kind, folder / f"{kind}.gguf")
+    for kind in FILE_KINDS:
+        make_head_file(kind, folder / f"{kind}.gguf")
+    make_head_model("glm4moe", folder / "glm4moe.gguf")
     whole = read_gguf(folder / "glm4moe.gguf")
     trunk = {"glm4moe.block_count": field_of(1), "glm4moe.nextn_predict_layers": field_of(0)}
     _write(whole, folder / "trunk.gguf", trunk, lambda name: not name.startswith("blk.1."))

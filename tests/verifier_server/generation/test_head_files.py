@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.heads import make_head_model
+from models.heads import FILE_KINDS, make_head_file, make_head_model
 from tests.verifier_server.conftest import LiveServer
 from verifier_server.settings import Settings, SettingsError, from_flags
 
@@ -15,8 +15,9 @@ BODY = {"prompt_ids": list(range(5, 45)), "max_tokens": 40}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("heads")
-    for kind in ("llama", "eagle3", "dflash", "glm4moe"):
-        make_head_model(kind, path / f"{kind}.gguf")
+    for kind in FILE_KINDS:
+        make_head_file(kind, path / f"{kind}.gguf")
+    make_head_model("glm4moe", path / "glm4moe.gguf")
     return path
 
 
