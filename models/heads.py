@@ -263,3 +263,75 @@ _MAKERS: Final[dict[str, Callable[[], Gguf]]] = {
     "mimo2": _mimo2,
 }
 KINDS: Final = tuple(_MAKERS)
+
+
+def make_head_file(kind: str, path: Path) -> None:
+    """Write ``kind``, one of FILE_KINDS, to ``path``: a head in a GGUF file of its own, or the target of these heads.
+
+    All are tiny, and have the default pair's vocabulary:
+
+    * ``llama``: the target. Attention only, three layers.
+    * ``eagle3``: an EAGLE-3 head that drafts well. It takes embeddings and LM head from the target.
+    * ``dflash``: a DFlash head of random weights, for blocks of seven draft tokens. It takes the same.
+
+    Raises ExportError for another kind and for a path that is not writable.
+    """
+    if kind not in FILE_KINDS:
+        raise ExportError(f"unknown kind {kind!r}: choose one of {', '.join(FILE_KINDS)}")
+    write_gguf(_FILE_MAKERS[kind](), path)
+
+
+def _llama() -> Gguf:
+    generator = np.random.default_rng(3)
+    weights = _ends(generator)
+    for index, strength in enumerate((0.2, 0.2, 1.0)):  # the last layer decides, as the head is a copy of it
+        attention = {name: matrix * np.float32(0.25) for name, matrix in _attention(generator).items()}
+        layer = {name: matrix * np.float32(strength) for name, matrix in {**attention, **_mlp(generator)}.items()}
+        weights |= _block(index, _normed(layer, "attn_norm", "ffn_norm"))
+    return _model("llama", weights, layers=3, heads=0, more={})
+
+
+def _eagle3() -> Gguf:
+    """The target's last MLP behind an attention by which each token sees itself: it needs the token's embedding."""
+    target = {tensor.name: tensor.data for tensor in _llama().tensors}
+    generator = np.random.default_rng(13)
+    identity = np.eye(_WIDTH, dtype=np.float32)
+
+    def beside(scale: float, noise: float) -> NDArray[np.float32]:
+        hidden = _random(generator, _WIDTH, _WIDTH) * np.float32(noise)
+        return np.concatenate([identity * np.float32(scale), hidden], axis=1)
+
+    layer = {name: target[f"blk.2.{name}"] for name in (f"ffn_{part}.weight" for part in ("gate", "up", "down"))}
+    layer |= {f"attn_{part}.weight": beside(scale, 0.1) for part, scale in (("q", 1.5), ("k", 1.5), ("v", 1.0))}
+    layer |= {"attn_output.weight": identity}
+    weights = {
+        "output_norm.weight": np.ones(_WIDTH, np.float32),
+        "fc.weight": _random(generator, _WIDTH, 3 * _WIDTH) * np.float32(0.2),
+        **_block(0, _normed(layer, "attn_norm", "attn_norm_2", "ffn_norm")),
+    }
+    more = {
+        "attention.head_count_kv": field_of(_HEADS),
+        "target_layers": field_of([0, 1, 2]),
+        "target_hidden_size": field_of(_WIDTH),
+    }
+    return _model("eagle3", weights, layers=1, heads=0, more=more)
+
+
+def _dflash() -> Gguf:
+    generator = np.random.default_rng(17)
+    weights = {
+        "output_norm.weight": np.ones(_WIDTH, np.float32),
+        "fc.weight": _random(generator, _WIDTH, 2 * _WIDTH),
+        "enc.output_norm.weight": np.ones(_WIDTH, np.float32),
+    }
+    for index in range(2):
+        layer = _normed({**_attention(generator), **_mlp(generator)}, "attn_norm", "ffn_norm")
+        layer |= {f"attn_{part}_norm.weight": np.ones(_HEAD_DIM, np.float32) for part in "qk"}
+        weights |= _block(index, layer)
+    more = {"target_layers": field_of([1, 2]), "block_size": field_of(8)}
+    model = _model("dflash", weights, layers=2, heads=0, more=more)
+    return Gguf(model.architecture, {**model.fields, "tokenizer.ggml.mask_token_id": field_of(2)}, model.tensors)
+
+
+_FILE_MAKERS: Final[dict[str, Callable[[], Gguf]]] = {"llama": _llama, "eagle3": _eagle3, "dflash": _dflash}
+FILE_KINDS: Final = tuple(_FILE_MAKERS)

@@ -120,10 +120,18 @@ class VerifierOptions(AnswerOptions):
     )
     draft: str = option(
         AUTO,
-        f"what drafts here; {AUTO}: the draft model, if one is named, and the target's own head, if its file has one "
-        f"(llama.cpp); {BY_HEAD}: the head, or refuse to start; {BY_MODEL}: the draft model alone; {OFF}: nothing",
+        f"what drafts here; {AUTO}: the draft model, if one is named, and the target's head, if its file has one or "
+        f"draft_head names one (llama.cpp); {BY_HEAD}: the head, or refuse to start; {BY_MODEL}: the draft model "
+        f"alone; {OFF}: nothing",
         choices=(AUTO, BY_HEAD, BY_MODEL, OFF),
         group=DRAFT,
+    )
+    draft_head: Path | None = option(
+        None,
+        "llama_cpp: GGUF file with a head that drafts for the target: MTP, EAGLE-3 or DFlash",
+        usually="the target's own head, if its file has one",
+        group=DRAFT,
+        placeholder="FILE",
     )
     draft_model: Path | None = option(
         None, "draft model file or folder", usually="none", group=DRAFT, placeholder="PATH"

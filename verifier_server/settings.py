@@ -129,6 +129,13 @@ class Settings(_Options):
     def _check_draft(self) -> None:
         if self.draft == BY_HEAD and self.backend != "llama_cpp":
             raise ValueError(f"draft: the engine {self.backend} runs no head of a model: set backend to llama_cpp")
+        if self.draft_head is not None:
+            if self.backend != "llama_cpp":
+                raise ValueError(f"draft_head: the engine {self.backend} runs no head of a model: leave it out")
+            if not os.path.isfile(self.draft_head):
+                raise ValueError(f"draft_head: {_no_file(self.draft_head)}")
+            if self.draft in (BY_MODEL, OFF):
+                raise ValueError(f"draft_head: draft is {self.draft}: leave one of the two out")
         for name in ("draft_model", "draft_hf", "draft_backend"):
             if getattr(self, name) is not None and self.draft in (BY_HEAD, OFF):
                 raise ValueError(f"{name}: draft is {self.draft}: leave one of the two out")
@@ -196,7 +203,7 @@ class Settings(_Options):
         """Load options of the target model's engine."""
         options = LoadOptions(**option_values(LoadOptions, self))
         if self.backend == "llama_cpp":
-            options = replace(options, head=_HEADS[self.draft])
+            options = replace(options, head=_HEADS[self.draft], head_file=self.draft_head)
         return options if self.backend == "scripted" else replace(options, model=self.model_path)
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
+from backends.llama_cpp.head_slots import LlamaHead
+from backends.llama_cpp.heads import TargetHead
 from backends.llama_cpp.library import floats, lib, take_warnings
 from backends.llama_cpp.model import (
     KV_TYPES,
@@ -26,7 +28,6 @@ from backends.llama_cpp.model import (
     kv_bytes_per_token,
     load_model,
 )
-from backends.llama_cpp.mtp_head import LlamaHead, heads_of
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
@@ -64,10 +65,11 @@ class LlamaBackend(Backend):
         self._context: Any = None
         self._head: LlamaHead | None = None
         self._states: RecurrentStates | None = None  # None: attention in every layer
-        heads = heads_of(path, options)
+        self._target_head = TargetHead(path, options)
         lib.llama_backend_init()
         try:
-            self._model = load_model(path, options, progress, extra_buffers, with_heads=heads > 0)
+            self._model = load_model(path, options, progress, extra_buffers, with_heads=self._target_head.in_target)
+            self._target_head.load(self._model, extra_buffers=extra_buffers)
             self.model_name = path.stem
             check_generates(self._model, self.model_name)
             self.vocabulary = LlamaVocabulary(self._model)
@@ -81,8 +83,7 @@ class LlamaBackend(Backend):
                     "deterministic",
                 )
             token_bytes = sizes.token_bytes if sizes else kv_bytes_per_token(self._model, options.kv_type)
-            # Each head has a context with the cache of all heads.
-            token_bytes += heads**2 * kv_bytes_per_token(self._model, options.kv_type, layers=1)
+            token_bytes += self._target_head.kv_bytes_per_token()
             slot_bytes = sizes.slot_bytes if sizes else 0
             self.slots = options.slots or slots_that_fit(
                 token_bytes * self.context_length + slot_bytes, available_bytes()
@@ -120,7 +121,7 @@ class LlamaBackend(Backend):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
                 self.keeps_any_path = False  # it adds up in the order of the cells
-            self._open_context(options, threads, cells, kept_states, heads)
+            self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self.can_splice = self.can_splice and bool(lib.llama_memory_can_shift(self._memory))
             self._sequences = TreeSequences(self._memory, self.slots)
@@ -151,11 +152,12 @@ class LlamaBackend(Backend):
         if self._context is not None:
             lib.llama_free(self._context)
             self._context = None
+        self._target_head.close()
         if self._model is not None:
             lib.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int, heads: int) -> None:
+    def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int) -> None:
         params = lib.llama_context_default_params()
         params.n_seq_max = self.slots * (self.max_leaves or 1)
         params.n_ctx = cells
@@ -178,9 +180,9 @@ class LlamaBackend(Backend):
                 f"of KV cache): lower slots or context ({take_warnings()})"
             )
         self._context = context
-        if heads:
-            self._head = LlamaHead(self._model, context, params, heads, self.slots)
-            self.head_depth = self._head.depth
+        self._head = self._target_head.open(context, params, self.slots)
+        if self._head is not None:
+            self.head_depth, self.head_name = self._head.depth, self._head.name
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backends.llama_cpp.library import lib, take_warnings
 from backends.recurrent import POINTS
@@ -82,12 +83,16 @@ class PassBatch:
     `tokens`: in it so far. `wanted`: by token, whether it gets logits. `inputs`: by token, what is fed beside it.
     """
 
-    def __init__(self, room: int, leaves: int, width: int = 0) -> None:
-        """`room`: maximum tokens of a pass. `leaves`: maximum of a tree. `width`: numbers in a row of `inputs`."""
+    def __init__(self, room: int, leaves: int, width: int = 0, *, ids: bool = True) -> None:
+        """`room`: maximum tokens of a pass. `leaves`: maximum of a tree. `width`: numbers in a row of `inputs`.
+
+        `ids`: whether the pass reads the tokens themselves; else `inputs` alone.
+        """
         self.tokens = 0
         self.inputs = np.zeros((room, width), dtype=np.float32)
         self.wanted = np.zeros(room, dtype=np.int8)
-        self._ids, self._positions = np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32)
+        self._ids = np.zeros(room, dtype=np.int32)
+        self._positions = np.zeros(4 * room, dtype=np.int32)  # up to four of a token without an id: M-RoPE
         self._sequence_counts = np.ones(room, dtype=np.int32)
         self._sequences = np.zeros((room, leaves), dtype=np.int32)
         step = self._sequences.strides[0]
@@ -95,7 +100,7 @@ class PassBatch:
         int32s = ctypes.POINTER(ctypes.c_int32)
         self._batch = lib.llama_batch(
             n_tokens=0,
-            token=self._ids.ctypes.data_as(int32s),
+            token=self._ids.ctypes.data_as(int32s) if ids else None,
             embd=self.inputs.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) if width else None,
             pos=self._positions.ctypes.data_as(int32s),
             n_seq_id=self._sequence_counts.ctypes.data_as(int32s),
@@ -118,6 +123,19 @@ class PassBatch:
         self.wanted[at : at + logits_from] = 0
         self.wanted[at + logits_from : end] = 1
         self.tokens = end
+
+    def add_inputs(self, slot: int, start: int, rows: NDArray[np.float32]) -> None:
+        """Append rows without tokens, the first at position `start`, to a batch without any. All get logits."""
+        count = len(rows)
+        positions = np.arange(start, start + count)
+        self.inputs[:count], self._sequences[:count, 0], self.wanted[:count] = rows, slot, 1
+        self._positions[: 4 * count] = np.concatenate([positions, positions, positions, np.zeros_like(positions)])
+        self.tokens = count
+
+    def encode(self, context: Any) -> int:
+        """Run the pass of an encoder. Returns the library's code: 0 if it worked."""
+        self._batch.n_tokens = self.tokens
+        return int(lib.llama_encode(context, self._batch))
 
     def decode(self, context: Any) -> int:
         """Run the pass. Returns the library's code: 0 if it worked, 1 for no room."""

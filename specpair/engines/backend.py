@@ -58,7 +58,8 @@ class Backend(ABC):
     `max_nodes`        most nodes of an entry's tree; None: any number
     `runs_on`          the device and the number type of the model, in words, for people
     `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
-    `head_depth`       most tokens that the model's own head drafts in a row; 0: it has none, or it was not loaded
+    `head_depth`       most tokens that the model's head drafts in a row; 0: it has none, or it was not loaded
+    `head_name`        what kind of head that is, for people
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
     """
 
@@ -80,6 +81,7 @@ class Backend(ABC):
     max_leaves: int | None = None
     max_nodes: int | None = None
     head_depth: int = 0
+    head_name: str = ""
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name

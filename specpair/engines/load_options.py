@@ -64,6 +64,8 @@ class LoadOptions:
     spare_from: int = option(0, "context length from which spare slots are of use", ge=0)
     # Whether to load layers of the model that draft for it: not, if it has some, or else it cannot be loaded.
     head: str = option(NO_HEAD, "the model's own head", choices=(NO_HEAD, HEAD_IF_ANY, HEAD))
+    # In place of the head in its own file. `head` must allow one.
+    head_file: Path | None = option(None, "file with a head for the model")
     kv_type: str = option(
         "f16",
         "llama.cpp: data type of the KV cache",

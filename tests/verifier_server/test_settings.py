@@ -106,6 +106,7 @@ BAD = [
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
     ("draft_slots", "2", "there is no draft model: set draft_model, too"),
     ("draft_device", "cuda:1", "there is no draft model: set draft_model, too"),
+    ("draft_head", "/nowhere/h.gguf", "no such file: /nowhere/h.gguf"),
 ]
 
 

@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "allowed_hosts": ("*", "a.example", "*.b.example"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "log_format": ("json", "text", "json"),
+    "draft_head": (DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_DRAFT),
     "vllm_args": ("{seed = 1}", "{seed = 2}", "{seed = 3}"),
     "sglang_url": ("http://a:1", "https://b", "http://c:3/path"),
     "sglang_api_key": ("k1", "k2", "k3"),
@@ -71,6 +72,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
     if (engine := name.partition("_")[0]) in TOKEN_ENGINES:
         others["VERIFIER_BACKEND"] = engine
+    if name == "draft_head":
+        others["VERIFIER_BACKEND"] = "llama_cpp"
     if name == "compile_store":
         others["VERIFIER_BACKEND"] = "torch"  # it compiles
     if name == "sglang_api_key":

@@ -83,7 +83,8 @@ class EngineInfo:
     takes_trees: bool = False  # whether it judges drafts that are trees as such, and not their likeliest chains
     max_leaves: int | None = None  # of a tree, at most; None: any number
     max_nodes: int | None = None  # of a tree, at most; None: any number
-    head_depth: int = 0  # tokens that the model's own head drafts in a row, at most; 0: it has none
+    head_depth: int = 0  # tokens that the model's head drafts in a row, at most; 0: it has none
+    head_name: str = ""  # what kind of head that is
     head_time: float = 0.0  # seconds of a step of the head
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
@@ -92,7 +93,7 @@ class EngineInfo:
     def of(cls, backend: Backend, max_drafts: int, head_time: float = 0.0) -> "EngineInfo":
         """The info of an engine over a backend. `head_time`: seconds of a step of the model's head."""
         same = ["name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template"]
-        same += ["devices", "takes_trees", "max_leaves", "max_nodes", "head_depth"]
+        same += ["devices", "takes_trees", "max_leaves", "max_nodes", "head_depth", "head_name"]
         return cls(max_drafts=max_drafts, head_time=head_time, **{name: getattr(backend, name) for name in same})
 
 

@@ -21,7 +21,6 @@ from verifier_server.engine.choice import NGRAM
 from verifier_server.engine.interface import EngineInfo
 from verifier_server.settings import Settings
 
-OWN_HEAD = "MTP head"
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 PASS_TOKENS = 128  # of a text that the draft model reads, in a pass for which the draft steps of others may wait
 
@@ -57,7 +56,7 @@ class SharedDraftModel:
         self._vocabulary_size = target.vocabulary.size
         self._failed: str | None = None  # why the latest draft step failed
         self.head_depth = 0 if lookup else target.head_depth  # tokens that the target's head drafts, at most
-        self.name = OWN_HEAD if self.head_depth else NGRAM_LOOKUP
+        self.name = target.head_name if self.head_depth else NGRAM_LOOKUP
         self.step_times = dict[DraftSource, float]()  # seconds of a draft step, of each source but lookup
         if self.head_depth:
             self.step_times[DraftSource.HEAD] = target.head_time if isinstance(target, EngineInfo) else LEAST
@@ -69,7 +68,7 @@ class SharedDraftModel:
             views = [self._shared.view(2 if spare else 1, PASS_TOKENS) for _ in range(slots)]
             self._free = [WarmEngine(view, times, whole=not self.shares_device) for view in views]
             self.step_times[DraftSource.MODEL] = times.token
-            self.name = f"{backend.model_name} and {OWN_HEAD}" if self.head_depth else backend.model_name
+            self.name = f"{backend.model_name} and {target.head_name}" if self.head_depth else backend.model_name
 
     @property
     def step_time(self) -> float:
