@@ -9,7 +9,7 @@ from models.commands.finding import shortage
 from models.errors import BadCatalogue, HubError, MemoryShort
 from models.hub.cache import HubFile, Listing
 from models.hub.catalogue import DraftChoice, choose_drafter
-from models.hub.download import fetch_model, find_model
+from models.hub.download import fetch_model, find_head, find_model
 from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
@@ -42,7 +42,14 @@ def known_drafters(target: str, vocabulary: str, free: float | None = None) -> t
         return choice, {}
 
 
-def file_of(name: str, engine: str, progress: Callable[[int, int], None], options: LoadOptions, pull: str) -> Path:
+def file_of(
+    name: str,
+    engine: str,
+    progress: Callable[[int, int], None],
+    options: LoadOptions,
+    pull: str,
+    head: str | None = None,
+) -> Path:
     """The file or folder of the model `name`, fetched unless it is in the cache.
 
     Raises ModelLoadError, also where the model is to be fetched and this machine has too little memory for it
@@ -52,6 +59,7 @@ def file_of(name: str, engine: str, progress: Callable[[int, int], None], option
     `progress`: is told the bytes that are here and those of the whole model, while it is fetched.
     `options`: how it will be loaded.
     `pull`: the command that fetches it whatever the memory.
+    `head`: the kind of head that is fetched with it, if it has one in a file of its own; None: none is.
     """
 
     def check(listing: Listing, files: list[HubFile]) -> None:
@@ -59,12 +67,22 @@ def file_of(name: str, engine: str, progress: Callable[[int, int], None], option
         if here is None:
             return
         slots = options.slots or 1
-        short = shortage(parsed, hub, here, listing, files, context=options.context_length, slots=slots)
+        short = shortage(
+            parsed, hub, here, listing, files, context=options.context_length, slots=slots, head=head is not None
+        )
         if short is not None:
             raise MemoryShort(f"{short}fetch it all the same with `{pull}`, and start again")
 
     try:
         parsed, hub = parse_name(name), Hub()
-        return fetch_model(parsed, hub, progress, check=check, folder=engine != "llama_cpp")
+        return fetch_model(parsed, hub, progress, check=check, folder=engine != "llama_cpp", head=head)
+    except (HubError, MissingExtra) as error:
+        raise ModelLoadError(str(error)) from error
+
+
+def head_file_of(name: str, kind: str) -> Path | None:
+    """The file in the cache of a head of this kind, which `file_of` has fetched with its model; None: it has none."""
+    try:
+        return find_head(parse_name(name), Hub(), kind)
     except (HubError, MissingExtra) as error:
         raise ModelLoadError(str(error)) from error

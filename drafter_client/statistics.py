@@ -24,12 +24,12 @@ PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 
 Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds
 _METRICS = (  # the keys of `Stats.metrics`, in their order
-    "token_ids model draft_model mode prompt_tokens cached_tokens generated_tokens rounds drafts_sent drafted accepted "
-    "acceptance_rate mean_acceptance_length looked_up looked_up_accepted draft_context corpus prediction_tokens "
-    "prediction_accepted prediction_rejected from_grammar target_decoded_tokens token_sources mispredicted "
-    "next_draft_ready schedules tokens_per_second ttft_ms total_ms outages outage_ms itl_ms token_ms times_ms "
-    "bytes_sent bytes_received finish_reason ended_by sampling baseline speed_up turns why resumed verifiers "
-    "draft_failure decisions logprobs"
+    "token_ids model draft_model mode prompt_tokens cached_tokens generated_tokens rounds drafts_sent drafted "
+    "accepted acceptance_rate mean_acceptance_length looked_up looked_up_accepted by_head by_head_accepted "
+    "draft_context corpus prediction_tokens prediction_accepted prediction_rejected from_grammar "
+    "target_decoded_tokens token_sources mispredicted next_draft_ready schedules tokens_per_second ttft_ms total_ms "
+    "outages outage_ms itl_ms token_ms times_ms bytes_sent bytes_received finish_reason ended_by sampling baseline "
+    "speed_up turns why resumed verifiers draft_failure decisions logprobs"
 )
 
 

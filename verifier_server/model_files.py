@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
+from pathlib import Path
 
 from backends.compilation import Published, folder_of
-from backends.named_model import file_of
+from backends.llama_cpp.head_files import head_of
+from backends.named_model import file_of, head_file_of
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import HEAD, LoadOptions
 from specpair.numbers import sized
 from verifier_server.settings import Settings
 
@@ -59,7 +62,7 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
         ("draft_model", settings.draft_hf, settings.draft_engine, draft),
     )
     wanted = [(setting, name, engine, options) for setting, name, engine, options in named if name is not None]
-    found = {}
+    found, kind = dict[str, Path](), settings.head_on_hub
     for at, (setting, name, engine, options) in enumerate(wanted):
         log = progress_log(partial("fetching {}: {} of {}".format, name), at_once=True)
 
@@ -67,9 +70,33 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
             log(sized(done), sized(total))
             report((at + done / max(total, 1)) / len(wanted))
 
-        found[setting] = file_of(name, engine, progress, options, f"verifier models pull {name}")
+        pull, head = f"verifier models pull {name}", kind if setting == "model" else None
+        found[setting] = file_of(name, engine, progress, options, pull, head)
         _log.info("%s is %s", name, found[setting])
+    if kind is not None and settings.hf is not None:
+        found |= _head(settings, settings.hf, kind, found["model"])
     return settings.model_copy(update=found) if found else settings
+
+
+def _head(settings: Settings, name: str, kind: str, target: Path) -> dict[str, Path]:
+    """The setting `draft_head`, for a head that the target's repository has in a file of its own.
+
+    Raises ModelLoadError if the user has asked for this kind, and there is none.
+    """
+    file = head_file_of(name, kind)
+    if file is None and settings.draft_head is None:
+        return {}  # its own file may have a head
+    if file is None:
+        raise ModelLoadError(f"{name} has no file of the kind {kind}: leave this out, or name a file", "draft_head")
+    try:
+        head_of(target, LoadOptions(head=HEAD, head_file=file))
+    except ModelLoadError as error:
+        if settings.draft_head is not None:
+            raise
+        _log.warning("%s: the target has no head for drafts", error)
+        return {}
+    _log.info("the head of %s is %s", name, file)
+    return {"draft_head": file}
 
 
 def fetch_programs(settings: Settings) -> None:

@@ -128,8 +128,9 @@ class VerifierOptions(AnswerOptions):
     )
     draft_head: Path | None = option(
         None,
-        "llama_cpp: GGUF file with a head that drafts for the target: MTP, EAGLE-3 or DFlash",
-        usually="the target's own head, if its file has one",
+        "llama_cpp: GGUF file with a head that drafts for the target (MTP, EAGLE-3, DFlash); with --hf also its kind, "
+        "such as eagle3, of a file beside the target's",
+        usually="the target's MTP head, if there is one",
         group=DRAFT,
         placeholder="FILE",
     )

@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from backends.registry import COMPILING, devices_of_draft
 from models import DEFAULT_TARGET
+from models.hub.names import HEADS
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
@@ -132,7 +133,7 @@ class Settings(_Options):
         if self.draft_head is not None:
             if self.backend != "llama_cpp":
                 raise ValueError(f"draft_head: the engine {self.backend} runs no head of a model: leave it out")
-            if not os.path.isfile(self.draft_head):
+            if not (os.path.isfile(self.draft_head) or (self.hf is not None and str(self.draft_head) in HEADS)):
                 raise ValueError(f"draft_head: {_no_file(self.draft_head)}")
             if self.draft in (BY_MODEL, OFF):
                 raise ValueError(f"draft_head: draft is {self.draft}: leave one of the two out")
@@ -166,6 +167,16 @@ class Settings(_Options):
         """Whether the server drafts with a draft model or by lookup (mode fused)."""
         named = self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
         return named and self.draft not in (BY_HEAD, OFF)
+
+    @property
+    def head_on_hub(self) -> str | None:
+        """The kind of head that is fetched beside the target, if its repository has one in a file of its own; None: no
+        head is fetched."""
+        if self.backend != "llama_cpp" or self.hf is None or self.draft not in (AUTO, BY_HEAD):
+            return None
+        if self.draft_head is None:
+            return HEADS[0]
+        return str(self.draft_head) if str(self.draft_head) in HEADS else None
 
     def draft_slots_for(self, slots: int) -> int:
         """How many texts the server drafts for at once, for a target with `slots` slots."""

@@ -103,6 +103,8 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
 
     if stats.looked_up:
         add("looked up", counted(stats.looked_up, "draft token"), "looked up, accepted", stats.looked_up_accepted)
+    if stats.by_head:
+        add("by its head", counted(stats.by_head, "draft token"), "by its head, accepted", stats.by_head_accepted)
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
         add("mispredicted", counted(stats.mispredicted, "token"), "next draft ready", ready)

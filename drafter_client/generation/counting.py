@@ -144,7 +144,8 @@ class StatsCounter:
             if (context := speculation.draft_context) is not None:
                 stats.draft_context = ContextRead(context.sink, context.pieces, context.window, context.of)
             predicted = "prediction_accepted", "prediction_rejected"
-            for name in ("looked_up", "looked_up_accepted", *predicted, "from_grammar"):
+            others = "looked_up", "looked_up_accepted", "by_head", "by_head_accepted", "from_grammar"
+            for name in (*others, *predicted):
                 setattr(stats, name, getattr(stats, name) + (getattr(speculation, name) or 0))
 
 

@@ -176,6 +176,8 @@ class Speculation(Response):
         Field(description="Draft tokens found by lookup (text, prediction or draft corpus), not by the draft model."),
     ]
     looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
+    by_head: Annotated[Count, Field(description="Draft tokens that the target's own head predicted.")] = 0
+    by_head_accepted: Annotated[Count, Field(description="How many of these were accepted.")] = 0
     from_grammar: Annotated[
         Count, Field(description="Accepted draft tokens beside which the grammar allowed no other one.")
     ] = 0

@@ -63,6 +63,8 @@ class DraftCounts(RoundCounts):
             accepted_per_position=self.accepted_per_position,
             looked_up=self.looked_up,
             looked_up_accepted=self.looked_up_accepted,
+            by_head=self.by_head,
+            by_head_accepted=self.by_head_accepted,
             prediction_accepted=self.prediction_accepted if self.predicted else None,
             prediction_rejected=self.prediction_rejected if self.predicted else None,
             from_grammar=self.from_grammar,

@@ -80,6 +80,8 @@ class RoundCounts:
     accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by how many came before in the round
     looked_up: int = 0  # of the judged draft tokens, those looked up, in the text, the prediction or the user's files
     looked_up_accepted: int = 0  # of these, those accepted
+    by_head: int = 0  # of the judged draft tokens, those of the target's own head
+    by_head_accepted: int = 0  # of these, those accepted
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
     prediction_rejected: int = 0  # and those that were rejected
     from_grammar: int = 0  # accepted draft tokens that the grammar determined
@@ -89,6 +91,7 @@ class RoundCounts:
         """Count a round."""
         judged, accepted, tokens = each[:3]
         looked_up = [token.source.looked_up for token in tokens]
+        by_head = [token.source is DraftSource.HEAD for token in tokens]
         predicted = [token.source is DraftSource.PREDICTION for token in tokens]
         self.rounds += 1
         self.drafted += judged
@@ -97,6 +100,8 @@ class RoundCounts:
         self.longest_draft = max(self.longest_draft, judged)
         self.looked_up += sum(looked_up)
         self.looked_up_accepted += sum(looked_up[:accepted])
+        self.by_head += sum(by_head)
+        self.by_head_accepted += sum(by_head[:accepted])
         self.prediction_accepted += sum(predicted[:accepted])
         self.prediction_rejected += sum(predicted[accepted:])
         self.from_grammar += sum(token.source is DraftSource.GRAMMAR for token in tokens[:accepted])
