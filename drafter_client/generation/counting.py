@@ -4,7 +4,6 @@ from drafter_client.generation import events
 from drafter_client.http.text_session import TextSession
 from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, SOLO, VERIFY, Stats, Turn, exchange
-from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafting.composed_context import ContextRead
 
@@ -120,7 +119,7 @@ class StatsCounter:
         if event.schedule is not None:
             stats.schedules[event.schedule] += count
         for each in event.rounds:
-            stats.count(_looked_up(each) if stats.looks_up else each)
+            stats.count(each.drafted_by(DraftSource.LOOKUP) if stats.looks_up else each)
         if stats.mode == Mode.FUSED:
             stats.drafts_sent += len(event.rounds)
 
@@ -147,10 +146,3 @@ class StatsCounter:
             others = "looked_up", "looked_up_accepted", "by_head", "by_head_accepted", "from_grammar"
             for name in (*others, *predicted):
                 setattr(stats, name, getattr(stats, name) + (getattr(speculation, name) or 0))
-
-
-def _looked_up(each: JudgedRound) -> JudgedRound:
-    """The round of a lookup drafter, with its tokens marked as looked up in the text."""
-    own = DraftSource.MODEL
-    tokens = tuple(token._replace(source=DraftSource.LOOKUP) if token.source is own else token for token in each.tokens)
-    return each._replace(tokens=tokens)

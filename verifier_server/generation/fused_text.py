@@ -292,8 +292,9 @@ class FusedText:
                 self._queue += answer.queue
                 self._forward += answer.forward
             case events.Committed():
+                by_head = isinstance(self._drafter, HeadDrafter)
                 for each in event.rounds:
-                    self.counts.count(each)
+                    self.counts.count(each.drafted_by(DraftSource.HEAD) if by_head else each)
 
     def _report(self, text: PlainTranscript) -> None:
         """Report what was committed since the last call: an answer for each pass that committed tokens."""

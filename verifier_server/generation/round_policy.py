@@ -219,8 +219,9 @@ class RoundPolicy:
         """
         if self._resting:
             return None
-        deeper = [each for each, count in zip(texts, judged, strict=True) if count == len(each.path)]
-        chosen = self._worth(deeper, texts, len(texts) + sum(judged), 0.0, self.costs.sources)
+        chosen = self._worth(
+            dict(zip(texts, judged, strict=True)), texts, len(texts) + sum(judged), 0.0, self.costs.sources
+        )
         for each in texts:
             each.drafts = (chosen is not None and each in chosen.texts) or len(each.path) > 0
         return chosen
@@ -250,7 +251,8 @@ class RoundPolicy:
         ]
         if self.costs.draft(max(1, sum(each.unread(model) for each in likely)), model) <= left:
             return ChosenDrafts(likely, model) if likely else None
-        return self._worth([each for each in likely if len(each.path) > len(each.sent)], texts, width, left, [model])
+        deeper = {each: len(each.path) for each in likely if len(each.path) > len(each.sent)}
+        return self._worth(deeper, texts, width, left, [model])
 
     def trial_due(self, texts: Sequence[RoundText]) -> bool:
         """Whether the head should draft one token although no draft pays, to measure its acceptance."""
@@ -274,7 +276,7 @@ class RoundPolicy:
 
     def _worth(
         self,
-        deeper: Iterable[RoundText],
+        deeper: Mapping[RoundText, int],
         texts: Sequence[RoundText],
         width: int,
         left: float,
@@ -283,6 +285,8 @@ class RoundPolicy:
         """The texts of `deeper` whose draft pass gains more tokens than its delay costs all texts, with the source that
         gains most.
 
+        `deeper`: how many draft tokens of each would be judged without it. Where a pass over more tokens takes a step
+            in its time, drafts that were not worth it become so with those behind them.
         `texts`: all of them.
         `width`: tokens of the target's pass without it.
         `left`: seconds of it that delay nothing.
@@ -294,18 +298,19 @@ class RoundPolicy:
             ahead = [(each.ahead(source), each) for each in deeper if each.tip(source) is not None]
             # The chance of the next token counts, and of all before it.
             ahead.sort(key=lambda each: each[0][len(each[1].path) + 1], reverse=True)
-            gains, unread, own = [0.0] * (AHEAD + 1), 0, AHEAD
+            gains, unread, own, waiting = [0.0] * (AHEAD + 1), 0, AHEAD, 0
             for count, (chances, each) in enumerate(ahead, 1):
-                made, unread = len(each.path), unread + each.unread(source)
+                made, unread, judged = len(each.path), unread + each.unread(source), deeper[each]
+                waiting += made - judged
                 own = min(own, each.depths[source] - made)  # further tokens of this source; the model goes on
                 then = costs.draft(count, DraftSource.MODEL) if DraftSource.MODEL in sources else inf
                 entry = max(0.0, costs.draft(unread, source) - costs.draft(count, source)) / _HORIZON
                 for more in range(1, AHEAD + 1):
-                    gains[more] += sum(chances[made + 1 : made + 1 + more])
+                    gains[more] += sum(chances[judged + 1 : made + 1 + more])
                     drafting = min(more, own) * costs.draft(count, source)
                     drafting += (more - own) * then if more > own else 0.0
                     seconds = max(0.0, drafting - left) + entry
-                    seconds += costs.target(width + more * count) - costs.target(width)
+                    seconds += costs.target(width + waiting + more * count) - costs.target(width)
                     if gains[more] - rate * seconds > best:
                         best = gains[more] - rate * seconds
                         chosen = ChosenDrafts([text for _, text in ahead[:count]], source)

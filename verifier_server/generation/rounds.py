@@ -145,11 +145,12 @@ class Rounds:
         self._look(texts)
         judged = self._policy.judged(texts)
         chosen, plain = self._policy.before_target(texts, judged), not any(judged)
-        if chosen is None and plain and self._policy.trial_due(texts):
-            # The head drafts behind what is committed. If the target may have gone on, the trial is for the next round.
-            plain = False
-            if not self._plain:
-                chosen = self._policy.trial(texts)
+        trial = chosen is None and plain and self._policy.trial_due(texts)
+        if self._plain and (trial or (chosen is not None and chosen.source is DraftSource.HEAD)):
+            # The head drafts behind what is committed, and the target has gone on. It waits from this pass on.
+            chosen, plain = None, False
+        elif trial:
+            chosen = self._policy.trial(texts)
         draft = self._begin(chosen)
         if draft is not None:
             self._plain = False

@@ -33,6 +33,12 @@ class JudgedRound(NamedTuple):
         tokens = tuple(draft.tokens[each] for each in order)
         return cls(len(draft), len(path), tokens, request, not behind and len(path) < len(draft))
 
+    def drafted_by(self, source: DraftSource) -> Self:
+        """The round of a drafter that is `source` itself: its tokens are marked so, in place of a draft model's."""
+        own = DraftSource.MODEL
+        tokens = (token._replace(source=source) if token.source is own else token for token in self.tokens)
+        return self._replace(tokens=tuple(tokens))
+
 
 class JudgedDraft(NamedTuple):
     """A draft token that was accepted or replaced by a committed token. `request`: the request that carried it."""
