@@ -128,8 +128,12 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
             mask = self._masks.of_trees(starts, seen, positions, span)
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
         view = LaunchCache(self.cache, slots, places, span, whole)
-        logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
+        hidden = self.cache.keeps_hidden
+        found = run_model(self.model, tokens, known, mask, {self._name: view}, kept, hidden)
+        if hidden:
+            view.keep_hidden(found.hidden_states[-1])
         view.store()
+        logits: Tensor = found.logits
         return logits
 
 
@@ -138,22 +142,29 @@ def cache_name(model: Any) -> str:
     return "cache_params" if "cache_params" in signature(model.forward).parameters else "past_key_values"
 
 
-def logits_of(
-    model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: dict[str, Any], kept: Tensor | int = 0
-) -> Tensor:
+def run_model(
+    model: Any,
+    tokens: Tensor,
+    positions: Tensor,
+    mask: Any,
+    cache: dict[str, Any],
+    kept: Tensor | int = 0,
+    hidden: bool = False,
+) -> Any:
     """Run the model. Positions and mask are given: transformers would derive them from one length for all slots.
 
     `cache`: by its name.
+    `hidden`: whether to return hidden states, too, the last of them behind the final norm.
     """
-    logits: Tensor = model(
+    return model(
         input_ids=tokens,
         attention_mask=mask,
         position_ids=positions,
         use_cache=True,
         logits_to_keep=kept,
+        output_hidden_states=hidden,
         **cache,
-    ).logits
-    return logits
+    )
 
 
 def group_queries(model: Any) -> None:
