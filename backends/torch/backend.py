@@ -21,7 +21,7 @@ from backends.machine import check_room, slots_that_fit
 from backends.recurrent import POINTS, RecurrentStates
 from backends.torch.cache import SlotCache, check_continues, check_settings, kept_shapes
 from backends.torch.compiling import NEURON, buckets, check_compilation, spans
-from backends.torch.launch import LaunchInputs, LaunchModule, Masks, Numbers, cache_name, group_queries, run_model
+from backends.torch.launch import LaunchInputs, LaunchModule, Masks, Numbers, cache_name, group_queries, logits_of
 from backends.torch.mtp_head import MOST_DRAFTED, TorchHead, read_head
 from backends.torch.read_model import (
     Reader,
@@ -89,7 +89,7 @@ class TorchBackend(Backend):
         with torch.no_grad():
             one = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
             mask, name = masks.of(one, 1), cache_name(model)
-            shapes = kept_shapes(lambda probe: run_model(model, one, one, mask, {name: probe}), family)
+            shapes = kept_shapes(lambda probe: logits_of(model, one, one, mask, {name: probe}), family)
         if shapes.states:
             check_settings(options, compiler, family)
         head = read_head(model, options, compiler, bool(shapes.states), self.context_length)

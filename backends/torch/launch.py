@@ -108,6 +108,10 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.model, self.cache = model, cache
         self._masks, self._last, self._name = masks, context_length - 1, cache_name(model)
+        self._hidden = list[Tensor]()  # of the layers' output in this launch, where the cache keeps it
+        if cache.keeps_hidden:
+            # What the model returns on request are the outputs of all layers, and torch.compile cannot trace that.
+            model.get_decoder().register_forward_hook(lambda _, __, found: self._hidden.append(found.last_hidden_state))
 
     def forward(
         self,
@@ -128,12 +132,11 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
             mask = self._masks.of_trees(starts, seen, positions, span)
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
         view = LaunchCache(self.cache, slots, places, span, whole)
-        hidden = self.cache.keeps_hidden
-        found = run_model(self.model, tokens, known, mask, {self._name: view}, kept, hidden)
-        if hidden:
-            view.keep_hidden(found.hidden_states[-1])
+        logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
+        if self._hidden:
+            view.keep_hidden(self._hidden[-1])
+            self._hidden.clear()
         view.store()
-        logits: Tensor = found.logits
         return logits
 
 
@@ -142,29 +145,22 @@ def cache_name(model: Any) -> str:
     return "cache_params" if "cache_params" in signature(model.forward).parameters else "past_key_values"
 
 
-def run_model(
-    model: Any,
-    tokens: Tensor,
-    positions: Tensor,
-    mask: Any,
-    cache: dict[str, Any],
-    kept: Tensor | int = 0,
-    hidden: bool = False,
-) -> Any:
+def logits_of(
+    model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: dict[str, Any], kept: Tensor | int = 0
+) -> Tensor:
     """Run the model. Positions and mask are given: transformers would derive them from one length for all slots.
 
     `cache`: by its name.
-    `hidden`: whether to return hidden states, too, the last of them behind the final norm.
     """
-    return model(
+    logits: Tensor = model(
         input_ids=tokens,
         attention_mask=mask,
         position_ids=positions,
         use_cache=True,
         logits_to_keep=kept,
-        output_hidden_states=hidden,
         **cache,
-    )
+    ).logits
+    return logits
 
 
 def group_queries(model: Any) -> None:
