@@ -28,7 +28,7 @@ from tests.stand_ins.tiny_folders import write_folder_with_head, write_tiny_fold
 from tests.transformers_neuronx.loaded import load_model
 
 _HYBRID = "lfm2", "granitehybrid", "qwen3next", "qwen35"
-_WITH_HEAD = {"glm4moe": "experts", "qwen35": "hybrid", "mimo2": "window"}
+_WITH_HEAD = {"glm4moe": "experts", "qwen35": "hybrid"}
 KINDS = "dense", "window", "experts", "recurrent", "hybrid"
 SLOTS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
