@@ -22,6 +22,7 @@ from backends.recurrent import POINTS, RecurrentStates
 from backends.torch.cache import SlotCache, check_continues, check_settings, kept_shapes
 from backends.torch.compiling import NEURON, buckets, check_compilation, spans
 from backends.torch.launch import LaunchInputs, LaunchModule, Masks, Numbers, cache_name, group_queries, logits_of
+from backends.torch.mtp_head import MOST_DRAFTED, TorchHead, read_head
 from backends.torch.read_model import (
     Reader,
     check_fits,
@@ -34,7 +35,7 @@ from backends.torch.read_model import (
     load_vocabulary,
 )
 from backends.torch.top_logits import NEURON_CHUNK, Region, select_top_logits, warm
-from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
+from specpair.engines.backend import Backend, Entry, HeadEntry, Logits, Progress, Rows, TopLogitsSpec
 from specpair.engines.errors import EngineFailure, ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 
@@ -91,6 +92,10 @@ class TorchBackend(Backend):
             shapes = kept_shapes(lambda probe: logits_of(model, one, one, mask, {name: probe}), family)
         if shapes.states:
             check_settings(options, compiler, family)
+        head = read_head(model, options, compiler, bool(shapes.states), self.context_length)
+        if head is not None:
+            self.head_depth = MOST_DRAFTED
+            shapes.tokens |= head.shapes
         self.vocabulary, templates = load_vocabulary(options.model, _ids(model))
         self.take_chat_templates(templates)
         if self.vocabulary.size > _ids(model):
@@ -101,12 +106,14 @@ class TorchBackend(Backend):
         self.slots = options.slots or usual
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens, even=bool(shapes.states))
-        positions = self.context_length + self._buckets.padding
+        positions = self.context_length + max(self._buckets.padding, self.head_depth)
         self._spans = spans(options, compiler, self.context_length, positions)
         self.kv_bytes = (token_bytes * positions + slot_bytes) * self.slots
         if free is not None:
             check_room(self, free)
         self._cache = SlotCache(shapes, self.slots, positions, dtype, self._device)
+        size = self.vocabulary.size
+        self._head = None if head is None else TorchHead(head, self._cache, self.max_batch_tokens, size)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
         self._run: Any = LaunchModule(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
@@ -121,7 +128,7 @@ class TorchBackend(Backend):
         if shapes.states:
             check_continues(self, dtype, family)
             self._states = RecurrentStates(
-                self._cache, self.slots, self._read, self.max_batch_tokens, self.vocabulary.size, shapes.takes_back
+                self._cache, self.slots, self._read, self.max_batch_tokens, size, shapes.takes_back
             )
         if compiler is not None:
             launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
@@ -137,7 +144,7 @@ class TorchBackend(Backend):
         report(1.0)
 
     def close(self) -> None:
-        self._run = self._cache = self._states = None  # type: ignore[assignment]
+        self._run = self._cache = self._states = self._head = None  # type: ignore[assignment]
 
     def _free_bytes(self) -> int | None:
         """Bytes of memory that are free on the device; None: unknown."""
@@ -156,25 +163,11 @@ class TorchBackend(Backend):
             pieces = [Entry(slot, 0, [0], 0) for slot in slots]
             for _ in range(2 if mode else 1):  # CUDA records a graph in the second run only
                 logits = self._launch(Launch((count, width), pieces, slots), slots, span)
-            self._warm_selection(logits)
+            if self.has_top_logits:
+                self.has_top_logits = warm(logits, self.vocabulary.size, self._chunk, self.model_name)
         for span in self._spans:
             self._write("copy", 0, self.slots - 1, span)
             self._write("clear", 0, span)
-
-    def _warm_selection(self, logits: Tensor) -> None:
-        """Compile the selection of top logits for this shape; if the device cannot, turn it off."""
-        if not self.has_top_logits:
-            return
-        try:
-            warm(logits, self.vocabulary.size, self._chunk)
-        except Exception as error:  # any type: what compilers raise
-            self.has_top_logits = False
-            _log.warning(
-                "%s: top logits cannot be selected on the device, whole rows are fetched instead, which takes longer: "
-                "%s",
-                self.model_name,
-                first_line(error),
-            )
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         def fetch(logits: Tensor, owners: list[int], regions: list[Region]) -> list[Logits]:
@@ -257,6 +250,8 @@ class TorchBackend(Backend):
         whole = count == self.slots
         inputs = LaunchInputs(tokens, np.array(slots, np.int64), starts, kept, span=span, whole=whole, seen=seen)
         logits = self._pass(inputs)
+        if self._head is not None:
+            self._head.passed(launch.pieces)
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
@@ -291,7 +286,10 @@ class TorchBackend(Backend):
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
         """Record moves. They run before the next pass, for all slots together, since each layer takes a call."""
         moved = ((entry.start + at, target) for target, at in enumerate(path, entry.start + entry.trunk))
-        self._moves += [(entry.slot, place, target) for place, target in moved if place != target]
+        moves = [(entry.slot, place, target) for place, target in moved if place != target]
+        self._moves += moves
+        if self._head is not None:
+            self._head.moved(moves)
 
     def _move(self) -> None:
         """Run the recorded moves. Empties their slots and raises EngineFailure if that fails."""
@@ -313,6 +311,19 @@ class TorchBackend(Backend):
             self._release(destination)
         self._reach[destination] = max(self._reach[destination], span)
         self._write("copy", source, destination, span)
+        if self._head is not None:
+            self._head.copied(source, destination, length)
+
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        assert self._head is not None
+        self._move()
+        for slot, start, tail in batch:
+            self._reach[slot] = max(self._reach[slot], start + len(tail))
+        try:
+            return self._head.extend(batch)
+        except Exception as error:  # any type: it fails these drafts, later ones may succeed
+            _log.warning("a step of the model's MTP head failed", exc_info=True)
+            raise EngineFailure(f"PyTorch failed in the model's MTP head: {first_line(error)}") from error
 
     def _release(self, slot: int) -> None:
         """Clear the slot: attention hides stale values, but a masked NaN or infinity would still spread."""

@@ -28,6 +28,7 @@ from specpair.engines.load_options import LoadOptions
 _PASSES = (1, 2, 2, 3)  # tokens of the passes that read a text in parts
 _APART = {torch.float32: 0.02}  # how much the logits of half the tokens may differ, as a share of the greatest
 _APART_16_BITS = 0.2
+HIDDEN = "hidden"  # the name of the target's hidden states, which are cached for a head, as one key a token
 _TAKES_BACK = 8  # tokens of the last pass, for models whose states are those of convolutions
 
 
@@ -177,6 +178,7 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, shapes: Shapes, slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
         super().__init__()
         self._device, self._states, self._kept = device, list(shapes.states), list(shapes.tokens)
+        self.keeps_hidden = HIDDEN in shapes.tokens
         held = {name: ((heads, positions, width), dtype) for name, (heads, width) in shapes.tokens.items()}
         for name, (shape, kind) in {**held, **shapes.states}.items():
             self.register_buffer(name, torch.zeros(slots, *shape, dtype=kind, device=device), persistent=False)
@@ -231,20 +233,33 @@ class LaunchCache(_Cache):
     """The cache in one launch: the tokens of `slots` are at `places` (slots, tokens) and attend to `span` places.
 
     `whole`: the launch covers all slots in order, so that no slots need to be gathered.
+    `names`: what the names of keys and values begin with.
     """
 
-    def __init__(self, cache: SlotCache, slots: Tensor, places: Tensor, span: int, whole: bool) -> None:
+    def __init__(
+        self, cache: SlotCache, slots: Tensor, places: Tensor, span: int, whole: bool, names: str = ""
+    ) -> None:
         self._cache, self._slots, self._places, self._span, self._whole = cache, slots, places, span, whole
+        self._names = names
         self._read: dict[str, Tensor] = {}  # states of the slots, by name; models write to them
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        return self._store(f"key{layer_idx}", keys), self._store(f"value{layer_idx}", values)
+        names, layer = self._names, layer_idx
+        return self._stored(f"{names}key{layer}", keys), self._stored(f"{names}value{layer}", values)
+
+    def keep_hidden(self, states: Tensor) -> None:
+        """Store the target's hidden states (slots, tokens, width)."""
+        self._store(HIDDEN, states[:, None])
 
     def _store(self, name: str, new: Tensor) -> Tensor:
-        """Store `new` (slots, heads, tokens, width); return (slots, heads, span, width), `new` included."""
-        held = getattr(self._cache, name)
+        """Store `new` (slots, heads, tokens, width). Returns what all slots hold."""
+        held: Tensor = getattr(self._cache, name)
         held[self._slots[:, None], :, self._places] = new.transpose(1, 2).to(held.dtype)
-        span = held[:, :, : self._span]
+        return held
+
+    def _stored(self, name: str, new: Tensor) -> Tensor:
+        """Store `new` (slots, heads, tokens, width); return (slots, heads, span, width), `new` included."""
+        span = self._store(name, new)[:, :, : self._span]
         return span if self._whole else span[self._slots]
 
     def update_conv_state(self, inputs: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int) -> Tensor:

@@ -108,6 +108,10 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.model, self.cache = model, cache
         self._masks, self._last, self._name = masks, context_length - 1, cache_name(model)
+        self._hidden = list[Tensor]()  # of the layers' output in this launch, where the cache keeps it
+        if cache.keeps_hidden:
+            # What the model returns on request are the outputs of all layers, and torch.compile cannot trace that.
+            model.get_decoder().register_forward_hook(lambda _, __, found: self._hidden.append(found.last_hidden_state))
 
     def forward(
         self,
@@ -129,6 +133,9 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
         view = LaunchCache(self.cache, slots, places, span, whole)
         logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
+        if self._hidden:
+            view.keep_hidden(self._hidden[-1])
+            self._hidden.clear()
         view.store()
         return logits
 

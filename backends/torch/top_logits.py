@@ -1,5 +1,6 @@
 """Selects top logits on the device, to fetch about a thousand numbers of a row instead of all."""
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from specpair.engines.errors import EngineFailure, first_line
 from specpair.speculation.sampling.sampling import TOP_LOGITS_COUNT
 from specpair.speculation.sampling.top_logits import TopLogits
 
+_log = logging.getLogger("specpair.torch")
 Region = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
 # Ids that one selection covers on a NeuronCore: longer rows are reported not to compile. Llama 3's row of 128,256 ids
 # is eight such chunks, of which the greatest 1,024 each make a row of 8,192 for the second selection.
@@ -68,15 +70,26 @@ def select_top_logits(
     return [rows(*region, each, size) for region, each, size in zip(regions, wanted, sizes, strict=True)]
 
 
-def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
-    """Run `select_top_logits` in the usual sizes for this shape, so that the device compiles it now.
+def warm(logits: Tensor, below: int, chunk: int | None, name: str) -> bool:
+    """Run `select_top_logits` in the usual sizes for this shape, so that the device compiles it now. Returns whether
+    the device can; if not, the log says why.
 
     `below`: ids in the vocabulary.
     `chunk`: as in `select_top_logits`.
+    `name`: of the model.
     """
-    for size in (1, 2, TOP_LOGITS_COUNT):
-        select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))], chunk)
-    select_top_logits(logits, [TopLogitsSpec(None, 1.0, below)], [(0, slice(0, 1))], chunk)
+    try:
+        for size in (1, 2, TOP_LOGITS_COUNT, None):
+            spec = TopLogitsSpec(None if size is None else min(size, below), 1.0, below)
+            select_top_logits(logits, [spec], [(0, slice(0, 1))], chunk)
+    except Exception as error:  # any type: what compilers raise
+        _log.warning(
+            "%s: top logits cannot be selected on the device, whole rows are fetched instead, which takes longer: %s",
+            name,
+            first_line(error),
+        )
+        return False
+    return True
 
 
 def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, Tensor]:

@@ -86,10 +86,14 @@ def check_batch(backend: Limits, batch: Sequence[Entry]) -> None:
             raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
         if parents:
             _check_tree(backend, slot, count, parents)
-        if min(tokens) < 0 or max(tokens) >= backend.vocabulary.size:
-            raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {backend.vocabulary.size}")
+        _check_ids(backend, slot, tokens)
     if total > backend.max_batch_tokens:
         raise BadEntry(f"{total} tokens exceed the batch limit of {backend.max_batch_tokens}")
+
+
+def _check_ids(backend: Limits, slot: int, tokens: Sequence[int]) -> None:
+    if min(tokens) < 0 or max(tokens) >= backend.vocabulary.size:
+        raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {backend.vocabulary.size}")
 
 
 def _check_tree(backend: Limits, slot: int, count: int, parents: Sequence[int]) -> None:
@@ -114,5 +118,6 @@ def check_head_batch(backend: Limits, batch: Sequence[HeadEntry]) -> None:
             raise BadEntry(f"slot {slot}: the head cannot draft at {start} of {backend.length(slot)} tokens")
         if not 1 <= len(tail) <= backend.head_depth:
             raise BadEntry(f"slot {slot}: the head drafts behind 1 to {backend.head_depth} tokens, not {len(tail)}")
+        _check_ids(backend, slot, tail)
     if len({entry.slot for entry in batch}) < len(batch):
         raise BadEntry("two tails of the head are of the same slot")

@@ -17,16 +17,18 @@ import pytest
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from models import DEFAULT_TARGET
+from models.heads import make_head_model
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.engines.backend import Backend
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import HEAD, LoadOptions
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.stand_ins.tiny_architectures import Sizes, write_tiny_architecture
-from tests.stand_ins.tiny_folders import write_tiny_folder
+from tests.stand_ins.tiny_folders import write_folder_with_head, write_tiny_folder
 from tests.transformers_neuronx.loaded import load_model
 
 _HYBRID = "lfm2", "granitehybrid", "qwen3next", "qwen35"
+_WITH_HEAD = {"glm4moe": "experts", "qwen35": "hybrid"}
 KINDS = "dense", "window", "experts", "recurrent", "hybrid"
 SLOTS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
@@ -43,6 +45,7 @@ class Candidate:
     tolerance: float
     engine: str | None = None  # its name for `pytest --engine`, if it needs more than `make test` installs
     kind: str = "dense"  # of model, one of `KINDS`
+    has_head: bool = False  # whether the model has a head that drafts
 
     @property
     def runs_on(self) -> str:
@@ -82,6 +85,14 @@ def _llama_of(architecture: str, slots: int = SLOTS, sizes: Sizes = Sizes()) -> 
             path, slots, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False, kv_type="f32", flash_attention=False
         )
         return load("llama_cpp", options)
+
+
+def _llama_with_head(kind: str) -> Backend:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{kind}.gguf"
+        make_head_model(kind, path)
+        options = LoadOptions(path, SLOTS, CONTEXT, batch_tokens=BATCH, threads=1, head=HEAD)
+        return load("llama_cpp", replace(options, mmap=False, kv_type="f32", flash_attention=False))
 
 
 @dataclass(frozen=True)
@@ -151,6 +162,13 @@ def _torch_of(family: str, slots: int = SLOTS, has_top_logits: bool = False) -> 
         return TorchBackend(options, has_top_logits=has_top_logits)
 
 
+def _torch_with_head(family: str, right: bool = False) -> Backend:
+    with TemporaryDirectory() as folder:
+        write_folder_with_head(family, Path(folder), right=right)
+        options = LoadOptions(Path(folder), SLOTS, CONTEXT, batch_tokens=BATCH, device="cpu", threads=1, head=HEAD)
+        return load("torch", options)
+
+
 def _neuron_legacy() -> Backend:
     return load_on_stand_in(slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH)
 
@@ -212,6 +230,10 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         Candidate(
             "llama_cpp, hybrid, shared", lambda: _shared(_llama_of("lfm2", slots=SLOTS + 1)), 5e-5, kind="hybrid"
         ),
+        *[
+            Candidate(f"llama_cpp, head {name}", partial(_llama_with_head, name), 5e-4, kind=kind, has_head=True)
+            for name, kind in _WITH_HEAD.items()
+        ],
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # In float32 on random weights, with logits of a spread of 5.
@@ -227,6 +249,10 @@ def candidates(torch: TorchOn) -> list[Candidate]:
             kind="hybrid",
         ),
         Candidate("torch, hybrid, shared", lambda: _shared(_torch_of("lfm2", SLOTS + 1)), 1e-3, "torch", kind="hybrid"),
+        *[
+            Candidate(f"torch, {name} head", partial(_torch_with_head, "mellum", right), 1e-3, "torch", "window", True)
+            for name, right in (("noisy", False), ("right", True))
+        ],
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.
         Candidate("mlx", lambda: _mlx("float32"), 1e-4, "mlx"),
         Candidate("mlx, 16 bits", lambda: _mlx("bfloat16"), 0.5, "mlx"),

@@ -61,6 +61,34 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3_moe": {**_ATTENTION, **_EXPERTS},
     "gemma3_text": {**_ATTENTION, "sliding_window": 32, "layer_types": [*["sliding_attention"] * 3, "full_attention"]},
 }
+_ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "num_nextn_predict_layers": 1}
+_LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16}
+_NEXTN = {"embedding": "enorm", "hidden": "hnorm", "projection": "eh_proj", "norm": "shared_head.norm"}
+_MTP = {"embedding": "pre_fc_norm_embedding", "hidden": "pre_fc_norm_hidden", "projection": "fc", "norm": "norm"}
+# Families with an MTP head: their configuration, what names of the head's tensors begin with, and those of its layer,
+# and its names of the tensors. transformers finds the heads of some by the number of the layer.
+WITH_HEAD: dict[str, tuple[dict[str, Any], str, str, dict[str, str]]] = {
+    "glm4_moe": (
+        {**_ATTENTION, **_ROUTED, "num_hidden_layers": 46, "first_k_dense_replace": 45},
+        "model.layers.46.",
+        "model.layers.46.",
+        _NEXTN,
+    ),
+    "deepseek_v3": (
+        {"intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 4, "n_shared_experts": 1}
+        | {**_ROUTED, **_LATENT, "n_group": 1, "topk_group": 1, "num_hidden_layers": 61, "first_k_dense_replace": 60},
+        "model.layers.61.",
+        "model.layers.61.",
+        _NEXTN,
+    ),
+    "mellum": (
+        {**_ATTENTION, **_EXPERTS, "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "sliding_window": 16}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        "mtp.",
+        "mtp.layers.0.",
+        _MTP,
+    ),
+}
 
 
 def write_tiny_folder(family: str, folder: Path, changes: Mapping[str, Any] | None = None) -> None:
@@ -81,6 +109,30 @@ def write_tiny_folder(family: str, folder: Path, changes: Mapping[str, Any] | No
             torch.nn.init.normal_(weight, std=2.0 * weight.shape[-1] ** -0.5)
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+
+
+def write_folder_with_head(family: str, folder: Path, *, right: bool = False) -> None:
+    """Write a model of a `family` in WITH_HEAD, whose MTP head is its last layer with random inputs.
+
+    `right`: make the head draft what the model picks. No layer adds anything then, so the next token depends on the
+        last one alone, and the head passes on that one's embedding.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    changes, begin, layer, names = WITH_HEAD[family]
+    write_tiny_folder(family, folder, changes)
+    file, size = folder / "model.safetensors", _SIZES["hidden_size"]
+    weights = load_file(file)
+    last = f"model.layers.{changes['num_hidden_layers'] - 1}."
+    weights |= {name.replace(last, layer): each.clone() for name, each in weights.items() if name.startswith(last)}
+    weights |= {f"{begin}{names[norm]}.weight": torch.ones(size) for norm in ("embedding", "hidden", "norm")}
+    passed_on = torch.cat([torch.eye(size), torch.zeros(size, size)], dim=1)
+    weights[f"{begin}{names['projection']}.weight"] = passed_on if right else torch.randn(size, 2 * size) / size**0.5
+    for name, each in weights.items():
+        if right and name.endswith(("o_proj.weight", "down_proj.weight")):
+            each.zero_()
+    save_file(weights, file, metadata={"format": "pt"})
 
 
 def tokenizer_of(path: Path) -> dict[str, Any]:

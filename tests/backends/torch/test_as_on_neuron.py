@@ -259,7 +259,7 @@ def test_more_than_was_compiled_ahead_gives_whole_rows() -> None:
     """In one pass with others, which keep their top logits."""
     wanted = [TopLogitsSpec(2000, 1.0, 2500), TopLogitsSpec(5, 1.0, VOCABULARY)]
     with Recorder() as at_first:
-        warm(_logits(0), VOCABULARY, 2048)
+        assert warm(_logits(0), VOCABULARY, 2048, "tiny")
     with Recorder() as later:
         whole, top = select_top_logits(_logits(7), wanted, [(0, slice(0, 2)), (1, slice(0, 2))], 2048)
     assert later.found <= at_first.found
@@ -270,7 +270,7 @@ def test_more_than_was_compiled_ahead_gives_whole_rows() -> None:
 
 def test_selection_uses_only_shapes_seen_at_warm_up() -> None:
     with Recorder() as at_first:
-        warm(_logits(0), VOCABULARY)
+        assert warm(_logits(0), VOCABULARY, None, "tiny")
     for seed in range(20):
         logits, wanted = _logits(seed), _asked(seed)
         with Recorder() as later:
