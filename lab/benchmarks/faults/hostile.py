@@ -9,15 +9,13 @@ import asyncio
 import random
 import selectors
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import httpx
 from starlette.types import Message
 
 from backends.scripted import Script
-from lab.benchmarks.faults.pairs import random_head
-from specpair.engines.backend import Entry, HeadEntry, Logits
+from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.specpair.speculation.policy.virtual_pair import Toy
@@ -35,7 +33,6 @@ URL = "http://127.0.0.1:8000"
 IN_A_ROW = 3  # requests that may fail in a row: the client gives up after six
 FATES = ("unreachable", "lost", "late", "unanswered", "twice", "cut", "refused", "killed")
 PASS_TIMES = [0.02 + 0.001 * tokens for tokens in range(1, 18)]  # seconds
-HEAD_TIME = 0.002  # seconds of a step of the target's own head
 TTL = 60.0  # seconds that a session is kept
 
 
@@ -88,10 +85,6 @@ class _Paced(Toy):
             raise EngineFailure("a device went away")
         return super()._forward(batch)
 
-    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
-        self.clock.now += HEAD_TIME
-        return super()._extend_head(batch)
-
 
 class _Between(Engine):
     """An engine without a thread: it runs its passes between the events of the loop."""
@@ -114,16 +107,16 @@ class _Between(Engine):
 class Verifier:
     """A verifier of one model."""
 
-    def __init__(self, clock: Clock, script: Script, slots: int, head_depth: int, fails: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, script: Script, slots: int, fails: Callable[[], bool]) -> None:
         settings = Settings(backend="scripted", access_log=False, session_ttl=TTL)
-        backend = _Paced(script, slots=slots, head_depth=head_depth)
+        backend = _Paced(script, slots=slots)
         backend.clock = clock
         self.app = create_app(settings, backend, clock=clock.time)
         self.service = service = self.app.state.service
         service.sessions.admission.clock = clock.time
         service.engine_client.attach(clock)
         deliver = service.engine_client.deliver
-        scheduler = Scheduler(backend, max_drafts=settings.max_drafts, pass_times=PASS_TIMES, head_time=HEAD_TIME)
+        scheduler = Scheduler(backend, max_drafts=settings.max_drafts, pass_times=PASS_TIMES)
         self.engine = _Between(scheduler, clock, deliver)
         lookup = lookup_alone(settings, EngineInfo.of(backend, settings.max_drafts), clock.time)
         drafting = ServerDrafting(lookup, PASS_TIMES, clock.time, deliver)
@@ -214,8 +207,7 @@ class Address(httpx.BaseTransport):
         self.hostile = False
         self.events: list[str] = []
         self.engine_failures = 0
-        self._head_depth, agreement = random_head(seed)
-        self.models = [Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, 3.0]), head_agreement=agreement)]
+        self.models = [Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, 3.0]))]
         self.verifiers = [self._another()]
 
     def begin(self) -> None:
@@ -225,7 +217,7 @@ class Address(httpx.BaseTransport):
             self.clock.call_later(after, self._kill)
 
     def _another(self) -> Verifier:
-        return Verifier(self.clock, self.models[-1], self._slots, self._head_depth, self._pass_fails)
+        return Verifier(self.clock, self.models[-1], self._slots, self._pass_fails)
 
     def _pass_fails(self) -> bool:
         fails = self.hostile and self._rng.random() < self._failing
@@ -291,7 +283,7 @@ class Address(httpx.BaseTransport):
         if self._changes:
             self._changes -= 1
             last = self.models[-1]
-            self.models.append(replace(last, seed=(last.seed + 1) % 3))
+            self.models.append(Script(seed=(last.seed + 1) % 3, end_bias=last.end_bias))
         self.verifiers.append(self._another())
         self._away = self._rng.randint(0, 3)
         self.events.append(f"{self.clock.now:.3f} killed; {self.models[-1].seed} answers after {self._away} requests")
