@@ -40,7 +40,6 @@ class Costs:
     def cost(self, drafts: int) -> float:
         return self.passes[drafts]
 
-    @property
     def by_itself(self) -> tuple[float, float]:
         return self.passes[0], 1.0
 
@@ -153,13 +152,15 @@ class CostsByLink:
     """Stands in for a LatencyModel with measured times."""
 
     margin = 0.002
-    by_itself = STEP, 1.0
 
     def __init__(self, link: float, draft: float, is_shared: bool = False) -> None:
         self.link, self._draft, self.is_shared = link, draft, is_shared
 
     def draft(self) -> float:
         return self._draft
+
+    def by_itself(self) -> tuple[float, float]:
+        return STEP, 1.0
 
     def cost(self, drafts: int) -> float:
         return STEP + 0.0005 * drafts

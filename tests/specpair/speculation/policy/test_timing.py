@@ -179,10 +179,13 @@ class Costs:
     """Stands in for a LatencyModel with measured times."""
 
     link = 20.0
-    by_itself = 50.0, 1.0
+    tokens = 1.0  # of a self-continuation step
 
     def verify(self, drafts: int) -> float:
         return 50.0 + 2.0 * drafts
+
+    def by_itself(self, forced: int = 0) -> tuple[float, float]:
+        return self.verify(forced), self.tokens
 
 
 def _timeline(self_continue: bool = False, next_in: float | None = None) -> VerifierTimeline:
