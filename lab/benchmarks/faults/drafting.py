@@ -50,11 +50,12 @@ def vocabulary() -> ByteVocabulary:
 class PassingTime:
     """A clock in seconds: real time, and the modelled times of what has run. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._modelled, self._adding = 0.0, threading.Lock()
+    def __init__(self, real: Callable[[], float] = time.perf_counter) -> None:
+        """`real`: the real time, in seconds."""
+        self._real, self._modelled, self._adding = real, 0.0, threading.Lock()
 
     def __call__(self) -> float:
-        return time.perf_counter() + self._modelled
+        return self._real() + self._modelled
 
     def add(self, seconds: float) -> None:
         with self._adding:
