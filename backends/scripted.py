@@ -3,6 +3,7 @@
 Its logits are random numbers seeded by the last `ORDER` tokens: the text depends on the context, so that a wrong KV
 cache changes the text at once. A draft model of agreement a has the target's logits after a share a of all contexts,
 and unrelated logits after the others. Its acceptance rate is a little higher: unrelated logits can give equal tokens.
+The model's own head has an agreement, too.
 """
 
 import time
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
-from specpair.engines.errors import ModelLoadError
+from specpair.engines.backend import Backend, Entry, HeadEntry, Logits, Progress, Rows, TopLogitsSpec
+from specpair.engines.errors import EngineFailure, ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.top_logits import top_logits_of
@@ -46,6 +47,7 @@ class Script:
 
     seed: int = 1
     agreement: float = 1.0  # share of the contexts after which the logits are those of agreement 1; 0 to 1
+    head_agreement: float = 1.0  # share of the contexts after which the logits of the model's head are the model's
     sharpness: float = 4.0  # standard deviation of the logits
     end_bias: float = -100.0  # added to the end token's logit: large values end texts early
     vocabulary_size: int = 258  # ids, at least 258
@@ -54,7 +56,11 @@ class Script:
 
 
 class ScriptedBackend(Backend):
-    """The toy model as an engine. A slot holds a plain list of tokens."""
+    """The toy model as an engine. A slot holds a plain list of tokens.
+
+    Raises EngineFailure where an engine's head would lose what it has read: if the next use of a slot goes beyond the
+    tokens behind which the head has drafted.
+    """
 
     name = "scripted"
     takes_trees = True
@@ -69,16 +75,19 @@ class ScriptedBackend(Backend):
         max_rollback: int | None = None,
         can_copy: bool = True,
         has_top_logits: bool = False,
+        head_depth: int = 0,
     ) -> None:
         self.script = script
         self.model_name = f"scripted-{script.seed}"
         self.vocabulary = ByteVocabulary(script.vocabulary_size)
         self.slots, self.context_length, self.max_batch_tokens = slots, context_length, max_batch_tokens
         self.max_rollback, self.can_copy, self.has_top_logits = max_rollback, can_copy, has_top_logits
-        self.can_splice = can_copy
+        self.can_splice, self.head_depth = can_copy, head_depth
         self.passes = 0  # forward passes so far
+        self.head_steps = 0  # steps of the head so far
         self.fed = 0  # tokens over all passes
         self.held: list[list[int]] = [[] for _ in range(slots)]  # the token ids in each slot
+        self._head_from: dict[int, int] = {}  # by slot: behind how many of its tokens the head has drafted since
         super().__init__()
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -86,7 +95,17 @@ class ScriptedBackend(Backend):
         context = tuple(tokens[-ORDER:])
         agreement = self.script.agreement
         disagrees = agreement < 1.0 and np.random.default_rng([self.script.seed, 7, *context]).random() >= agreement
-        source = np.random.default_rng([self.script.seed, 11 if disagrees else 5, *context])
+        return self._logits(11 if disagrees else 5, context)
+
+    def head_logits_after(self, tokens: Sequence[int]) -> Logits:
+        """As `logits_after`, of the model's own head."""
+        context = tuple(tokens[-ORDER:])
+        agreement = self.script.head_agreement
+        disagrees = agreement < 1.0 and np.random.default_rng([self.script.seed, 13, *context]).random() >= agreement
+        return self._logits(17, context) if disagrees else self.logits_after(tokens)
+
+    def _logits(self, source_number: int, context: tuple[int, ...]) -> Logits:
+        source = np.random.default_rng([self.script.seed, source_number, *context])
         logits = np.full(self.vocabulary.size, -np.inf, dtype=np.float32)
         support = min(self.script.support or END + 1, END + 1)
         logits[:support] = source.standard_normal(support) * self.script.sharpness
@@ -115,9 +134,23 @@ class ScriptedBackend(Backend):
 
     def _fed(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
         """A slot's tokens after these tokens are fed from `start` on."""
+        self._check_head(slot, start)
+        self._head_from.pop(slot, None)
         held = self.held[slot]
         held[start:] = tokens
         return held
+
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        self.head_steps += 1
+        for slot, start, _ in batch:
+            self._check_head(slot, start)
+            self._head_from[slot] = start
+        return np.stack([self.head_logits_after([*self.held[slot][:start], *tail]) for slot, start, tail in batch])
+
+    def _check_head(self, slot: int, used: int) -> None:
+        """Raise EngineFailure unless the first `used` tokens of a slot are those that the head counts on."""
+        if used > (drafted := self._head_from.get(slot, used)):
+            raise EngineFailure(f"slot {slot}: the head has drafted behind {drafted} tokens, and {used} are used")
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         found: list[Rows] = []
@@ -127,15 +160,20 @@ class ScriptedBackend(Backend):
         return found
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        self._check_head(entry.slot, self.length(entry.slot))
         self.held[entry.slot] += [entry.tokens[index] for index in path]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
+        self._check_head(source, length)
+        self._head_from.pop(destination, None)
         self.held[destination] = self.held[source][:length]
 
     def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
+        self._head_from.pop(slot, None)
         self.held[slot][start:end] = [] if source is None else self.held[source][first:]
 
     def _release(self, slot: int) -> None:
+        self._head_from.pop(slot, None)
         self.held[slot] = []
 
 

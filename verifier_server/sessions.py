@@ -74,7 +74,7 @@ class Session:
     finish_reason: FinishReason | None = None
     cached: int | None = None  # tokens of its prompt that a slot held when the engine began to read it; None: not yet
     pending: int = 1  # of its last tokens, those that no pass has read: the last one, and forced ones behind it
-    target_decoded_time: float = 0.0  # seconds of the pass that decoded the last target-decoded token
+    target_decoded_time: float = 0.0  # seconds of the last self-continuation step, with the steps of the head in it
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # and those that were accepted
     seconds: float = 0.0  # from when its first request was queued to its last pass

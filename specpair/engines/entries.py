@@ -37,7 +37,8 @@ class Entry(NamedTuple):
 class HeadEntry(NamedTuple):
     """A continuation that the model's head is asked about: `tail`, whose first token is at position `start`.
 
-    The slot holds what is before `start`; what it held behind is forgotten.
+    The slot holds what is before `start`. The head forgets what it has read behind, so the next pass starts there too,
+    or before.
     """
 
     slot: int

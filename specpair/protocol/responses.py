@@ -257,14 +257,17 @@ class StreamedTokens(Response):
         Field(alias="own", description="Whether the verifier committed them without a draft: self-continuation."),
     ]
     forward_ms: Annotated[
-        Milliseconds | None, Field(description="Milliseconds of the pass that decoded the last of them, where `own`.")
+        Milliseconds | None,
+        Field(
+            description="Milliseconds of the step that decoded the last of them, where `own`; with those of the head."
+        ),
     ] = None
     decisions: Decisions = None
     logprobs: Logprobs = None
 
     @property
     def forward(self) -> float | None:
-        """Seconds of the pass that decoded the last of them, if they are target-decoded."""
+        """Seconds of the step that decoded the last of them, if they are target-decoded."""
         return seconds(self.forward_ms)
 
 

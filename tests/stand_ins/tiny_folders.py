@@ -122,7 +122,7 @@ def write_folder_with_head(family: str, folder: Path, *, right: bool = False) ->
 
     changes, begin, layer, names = WITH_HEAD[family]
     write_tiny_folder(family, folder, changes)
-    file, size = folder / "model.safetensors", _SIZES["hidden_size"]
+    file, size = folder / "model.safetensors", int(_SIZES["hidden_size"] or 0)
     weights = load_file(file)
     last = f"model.layers.{changes['num_hidden_layers'] - 1}."
     weights |= {name.replace(last, layer): each.clone() for name, each in weights.items() if name.startswith(last)}

@@ -65,6 +65,7 @@ class BatchPlan:
     batch: list[Entry] = field(default_factory=list)
     parts: list[BatchItem] = field(default_factory=list)
     holds_chunk: bool = False  # whether the pass prefills part of a prompt
+    head_time: float = 0.0  # seconds for which the target's own head has predicted tokens before the pass
 
     @property
     def tokens(self) -> int:

@@ -1,10 +1,12 @@
 """Drafts by the target's own head, which the engine runs between passes, for sessions that have a slot."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specpair.engines.backend import Backend, Entry, HeadEntry
 from specpair.engines.probe_texts import timing_ids
+from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.drafting.proposing import proposal
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.cost_by_width import LEAST
@@ -12,6 +14,7 @@ from specpair.speculation.sampling.sampling import Row
 from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session
 
+_log = logging.getLogger("specpair.engine")
 _TIMED = 3  # drafts of the head, of which the quickest counts
 
 
@@ -31,8 +34,9 @@ class HeadDrafts:
         self._backend, self._slots = backend, slots
 
     def answer(self, asked: Sequence[HeadQuestion]) -> list[Proposal | None]:
-        """The proposal for each question; None where the session holds other tokens than that, or where the head cannot
-        draft behind so many. Each session may occur once. Raises BackendError, after which the target goes on."""
+        """The proposal for each question; None where the session holds other tokens than that, where the head cannot
+        draft behind so many, or where no token can be chosen. Each session may occur once. Raises BackendError, after
+        which the target goes on."""
         entries = {at: entry for at, each in enumerate(asked) if (entry := self._entry(each)) is not None}
         rows = self._backend.extend_head([*entries.values()]) if entries else ()
         found = dict(zip(entries, rows, strict=True))
@@ -48,13 +52,17 @@ class HeadDrafts:
         tail = [*session.tokens[slot.held :], *asked.tail]
         return HeadEntry(slot.number, slot.held, tail) if len(tail) <= self._backend.head_depth else None
 
-    def _proposal(self, asked: HeadQuestion, row: Row) -> Proposal:
+    def _proposal(self, asked: HeadQuestion, row: Row) -> Proposal | None:
         session, sampling = asked.session, asked.session.rule.sampling
-        if session.processors is not None:
-            session.processors.commit(session.tokens)
-            row = session.processors.process(row, asked.tail)
         position = asked.position + len(asked.tail)
-        return proposal(row, sampling, position, asked.runners_up, draws=session.strategy.draws)
+        try:
+            if session.processors is not None:
+                session.processors.commit(session.tokens)
+                row = session.processors.process(row, asked.tail)
+            return proposal(row, sampling, position, asked.runners_up, draws=session.strategy.draws)
+        except (ValueError, InvalidRequest) as error:  # a bad row, or a grammar that cannot be followed any further
+            _log.warning("the head drafts nothing: %s", error, extra={"session_id": session.id})
+            return None
 
 
 def step_time(backend: Backend, clock: Callable[[], float]) -> float:

@@ -25,12 +25,15 @@ class HeadLength:
         self._accepted = [_EXPECTED] * depth  # by depth: share of those behind accepted ones
         self._without = 0  # steps since the last prediction
 
-    def best(self, sessions: int, width: int) -> int:
-        """How many tokens to predict for each of `sessions` in a pass over `width` tokens without them."""
+    def best(self, sessions: int, width: int, others: int = 0) -> int:
+        """How many tokens to predict for each of `sessions` in a pass over `width` tokens without them.
+
+        `others`: further sessions in the pass, which wait for the head, too.
+        """
         if not self._accepted or not self._pass_times or not sessions:
             return 0
-        brought, chance, found = 1.0, 1.0, 0
-        best = _GAIN / self._pass_times.at(width)
+        brought, chance, found = float(sessions + others), float(sessions), 0
+        best = _GAIN * brought / self._pass_times.at(width)
         for length, share in enumerate(self._accepted, 1):
             chance *= share
             brought += chance

@@ -137,13 +137,15 @@ class Scheduler:
         `clock`: in seconds. What the engine raises for the head only ends that.
         """
         alone = [at for at, part in enumerate(plan.parts) if self._may_predict(part, plan.batch[at])]
-        length = self._head_length.best(len(alone), plan.tokens)
+        length = self._head_length.best(len(alone), plan.tokens, len(plan.parts) - len(alone))
         try:
             for _ in range(min(length, plan.room // len(alone)) if alone else 0):
                 began = clock()
                 asked = [plan.parts[at] for at in alone]
                 found = self.head.answer([each.question for each in asked])
-                self._head_length.took(clock() - began)
+                took = clock() - began
+                self._head_length.took(took)
+                plan.head_time += took
                 alone = [at for at, each in zip(alone, found, strict=True) if each and plan.predicted(at, each.token)]
                 if not alone:
                     break
@@ -180,7 +182,7 @@ class Scheduler:
             try:
                 if self.backend.has_overflowed(self.slots[session].number):
                     raise EngineFailure("NaN or infinity in a forward pass")
-                self._commit(part, entry, rows, began, ended)
+                self._commit(part, entry, rows, ended - began + plan.head_time, ended)
             except (ValueError, BackendError, InvalidRequest) as error:  # a bad row, or one that cannot be fetched, or
                 # a grammar that cannot be followed any further: others are intact
                 self._fail_parts([part], error)
@@ -253,7 +255,8 @@ class Scheduler:
             self.wake_at = window_until(now, last, pass_time, len(ready), expected)
         return self.wake_at is not None
 
-    def _commit(self, part: BatchItem, entry: Entry, rows: Rows, began: float, ended: float) -> None:
+    def _commit(self, part: BatchItem, entry: Entry, rows: Rows, step: float, ended: float) -> None:
+        """Judge and commit the tokens of one part of a pass. `step`: seconds of the pass, with the head's before it."""
         sequence, session, ends = part.sequence, part.sequence.session, self.backend.vocabulary.ends
         rule, position, alone = session.rule, len(session.tokens), part.run is None
         judged: IndexedRows = rows
@@ -274,7 +277,7 @@ class Scheduler:
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
             None if likeliest is None else [token_logprobs(rows[each.row], each.token, likeliest) for each in rulings],
         )
-        session.commit(tokens, details, forward=ended - began, lacking=lacking)
+        session.commit(tokens, details, forward=step, lacking=lacking)
         if alone and len(part.fresh):
             self._head_length.learn(len(part.fresh), sum(accepted))
         elif not alone:

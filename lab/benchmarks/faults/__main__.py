@@ -1,10 +1,13 @@
 """Fault tests, in virtual time and with real processes: each text must equal the target's, and no state may remain.
 
-Worlds in virtual time (`--seeds`), made by their seeds, of three kinds by turns:
+Worlds (`--seeds`) are made by their seeds, of four kinds by turns. Time is virtual. In half of the worlds of the first
+three kinds, the target has a head of its own, which predicts tokens:
 
 - pairs: drafters' controllers and a verifier's scheduler over networks that delay, lose, reorder and repeat messages;
   the verifier is killed, and the drafters go on with the next one;
 - clients: clients that send right, wrong, stale, repeated and cancelled requests to an engine whose passes may fail;
+- drafting: the verifier drafts for several texts, by its own head, a draft model or both; its slots are taken, passes
+  and steps of the head fail, texts are cancelled and begun again, and the verifier is killed;
 - exchanges: the library and the verifier's whole application; requests and replies are lost, cut, late, repeated or
   refused, the verifier is killed, its engine fails, and another model takes its address.
 

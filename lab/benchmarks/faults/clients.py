@@ -5,10 +5,12 @@ Every text is that of plain decoding, every request is answered, and the schedul
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.backend import Entry, Logits
+from lab.benchmarks.faults.pairs import random_head
+from specpair.engines.backend import Entry, HeadEntry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from specpair.speculation.acceptance.strategies import common_prefix
@@ -34,7 +36,7 @@ def text_of(prompt: tuple[int, ...], sampling: Sampling) -> list[int]:
 
 
 class Fragile(ScriptedBackend):
-    """Fails 3 % of its passes."""
+    """Fails 3 % of its passes, and of the steps of its head."""
 
     chance: random.Random | None = None
 
@@ -42,6 +44,11 @@ class Fragile(ScriptedBackend):
         if self.chance is not None and self.chance.random() < 0.03:
             raise EngineFailure("a device went away")
         return super()._forward(batch)
+
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        if self.chance is not None and self.chance.random() < 0.03:
+            raise EngineFailure("the head went away")
+        return super()._extend_head(batch)
 
 
 class Client:
@@ -138,13 +145,15 @@ class Client:
 def run(seed: int) -> str:
     """Run the world of a seed, and check it. Returns what happened, the same each time."""
     chance = random.Random(seed)
+    head_depth, agreement = random_head(seed)
     backend = Fragile(
-        SCRIPT,
+        replace(SCRIPT, head_agreement=agreement),
         slots=chance.randint(1, 6),
         context_length=256,
         max_batch_tokens=chance.choice([34, 64, 200]),
         max_rollback=chance.choice([None, None, 0, 3]),
         can_copy=chance.random() < 0.7,
+        head_depth=head_depth,
     )
     backend.even_width = chance.choice([None, 4, 63])
     backend.takes_trees = chance.random() < 0.8

@@ -51,7 +51,13 @@ class RandomWorld(EventLoop):
         self.rng = rng = random.Random(seed)
         self.temperature = rng.choice([0.0, 0.8])
         few = 24 if seed % 2 else None  # different tokens: most come again, so that pieces are read
-        self.script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]), support=few)
+        self.head_depth, agreement = random_head(seed)
+        self.script = Script(
+            seed=rng.randrange(3),
+            end_bias=rng.choice([-100.0, -100.0, 5.0]),
+            support=few,
+            head_agreement=agreement,
+        )
         self.slots, self.context, self.batch = rng.randint(1, 4), rng.choice([40, 1024]), rng.choice([64, 512])
         self._step, self._wider = rng.choice([0.002, 0.02, 0.1]), rng.choice([0.0, 0.01, 0.3])
         self._max_drafts = rng.choice([2, 16, 64])
@@ -69,11 +75,18 @@ class RandomWorld(EventLoop):
 
         return Verifier(
             self,
-            Toy(self.script, slots=self.slots, context_length=self.context, max_batch_tokens=self.batch),
+            Toy(
+                self.script,
+                slots=self.slots,
+                context_length=self.context,
+                max_batch_tokens=self.batch,
+                head_depth=self.head_depth,
+            ),
             lambda plan: self._step * (1.0 + self._wider * (plan.tokens - 1)),
             check=True,
             on_pass=counted,
             max_drafts=self._max_drafts,
+            pass_times=[self._step * (1.0 + self._wider * more) for more in range(17)] if self.head_depth else (),
         )
 
     def look(self) -> None:
@@ -208,6 +221,9 @@ class Text:
             assert controller.known[: len(before)] == before, f"{controller.known} does not go on with {before}"
             before = controller.known
         assert before == self.prompt + expected, f"{before[len(self.prompt) :]} is not the target's own {expected}"
+        if self._world.script.head_agreement == 1.0:
+            marks = [each for life in self.lives for each in life.session.details.sources if each.self_continued]
+            assert not any(mark.vain for mark in marks), "what the head predicts is what the target decodes"
         last = self.lives[-1]
         assert last.controller is not None and last.session.tokens == self.prompt + expected
         assert last.session.finish_reason == ("stop" if expected[-1] == END else "length")
@@ -222,6 +238,13 @@ class Text:
         assert 0 <= course.accepted <= course.judged
         assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"
         assert 0 <= text.next_draft_ready <= text.mispredicted <= len(expected) - 1
+
+
+def random_head(seed: int) -> tuple[int, float]:
+    """How many tokens the target's own head drafts at most in the world of this seed, and its agreement; in half of all
+    worlds there is no head."""
+    rng = random.Random(f"{seed} head")
+    return rng.choice([0, 0, 0, 1, 2, 8]), rng.choice([0.0, 0.7, 0.9, 1.0])
 
 
 def _now_and_then(chance: float, longest: float, draws: random.Random) -> Callable[[], float]:

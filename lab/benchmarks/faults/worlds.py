@@ -10,9 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from types import FrameType
 
 from backends.machine import cores
-from lab.benchmarks.faults import clients, exchanges, pairs
+from lab.benchmarks.faults import clients, drafting, exchanges, pairs
 
-KINDS: tuple[Callable[[int], str], ...] = (pairs.run, clients.run, exchanges.run)
+KINDS: tuple[Callable[[int], str], ...] = (pairs.run, clients.run, exchanges.run, drafting.run)
 LONGEST = 300  # seconds of real time after which a world counts as hung: most take less than one
 _AT_ONCE = 20  # worlds that a process takes
 

@@ -87,6 +87,7 @@ class Verifier:
                 assert self.scheduler.wake_at > began, "it would never sleep"
                 self._loop.at(self.scheduler.wake_at, self.look)
             return
+        self.scheduler.predict(plan, lambda: self._loop.now)
         self._on_pass(began, plan)
         try:
             logits = self.backend.extend(plan.batch)

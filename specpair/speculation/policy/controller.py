@@ -173,10 +173,9 @@ class SpeculationController:
         """Take in a self-continuation step of `forward` seconds, which read `forced` forced tokens before its own; the
         caller passes its tokens to `committed`."""
         self._state.changed()
-        self._latencies.self_continued(*step)
-        self._latencies.verified(forced + step.judged, forward)
+        self._latencies.self_continued(forward, forced, *step)
         self._latencies.shared(0)
-        self._sending.balance.plain(forward)
+        self._sending.balance.plain(forward / max(1, step.tokens))
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float, forced: int = 0) -> list[int]:
         """Take in committed `tokens` from `position` on; return the new ones.

@@ -231,7 +231,7 @@ def prospects(
         unhurried = max(unhurried, (tokens / busy, k))
     rate, length = best
     if mechanisms.self_continue:
-        step, own = latencies.by_itself
+        step, own = latencies.by_itself()
         own_rate = own / max(latencies.cost(0), step)
         if own > 1.0 and own_rate > rate:  # with its head, the verifier is faster than with drafts from here
             length = 0

@@ -101,11 +101,12 @@ def best_rejection_policy(
         return found
     if latencies.is_shared:  # the passes of other sessions go on in any case
         best, found = -inf, RejectionPolicy(True, NOT_SOON)
-    self_continued, margin, (_, own) = 0.0, latencies.margin, latencies.by_itself
+    self_continued, margin, (alone, own) = 0.0, latencies.margin, latencies.by_itself()
+    alone = max(step, alone)
     for steps in range(0 if latencies.is_shared else 1, most + 1):
-        over = steps * step
+        over = steps * alone
         if steps:
-            self_continued += chances[steps - 1] * (own - costs[0])
+            self_continued += chances[steps - 1] * (own - rate * alone)
             if self_continued > best:
                 best, found = self_continued, RejectionPolicy(True, NOT_SOON)
         for k in range(steps + 1, most + 1):

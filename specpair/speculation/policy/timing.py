@@ -138,7 +138,7 @@ class LatencyModel:
             self._reported.learn(0, self._stated[0])
         self._measured, self._wider_before = False, 0.0
         self._error = Mean(0.9)
-        self._alone_tokens, self._alone_judged = Mean(0.95), Mean(0.95)
+        self._alone_tokens, self._alone_judged, self._alone_step = Mean(0.95), Mean(0.95), Mean(0.95)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
         self._costs: dict[int, float] = {}  # cache by number of draft tokens, until the next pass
         self._begin()
@@ -195,15 +195,26 @@ class LatencyModel:
         """Seconds that a draft step takes longer because it reads so many tokens beyond one for each branch."""
         return tokens * self._reading.value
 
-    def self_continued(self, tokens: int, judged: int) -> None:
-        """Learn from a self-continuation step that committed `tokens`, of `judged` that the target's head predicted."""
+    def self_continued(self, seconds: float, forced: int, tokens: int, judged: int) -> None:
+        """Learn from a self-continuation step that read `forced` forced tokens before its own, and committed `tokens`,
+        of `judged` that the target's head predicted. `seconds`: of the pass, and of the head."""
+        if not judged:
+            self.verified(forced, seconds)
         self._alone_tokens.learn(tokens)
         self._alone_judged.learn(judged)
+        self._alone_step.learn(max(LEAST, seconds - self._reading_forced(forced)))
 
-    @property
-    def by_itself(self) -> tuple[float, float]:
-        """Seconds of a self-continuation step, and the tokens that it commits: 1 unless the target's head predicts."""
-        return self.verify(round(self._alone_judged.value)), max(1.0, self._alone_tokens.value)
+    def by_itself(self, forced: int = 0) -> tuple[float, float]:
+        """Seconds of a self-continuation step, and the tokens that it commits: 1 unless the target's head predicts.
+
+        `forced`: forced tokens that it reads before its own.
+        """
+        if not self._alone_judged.value:
+            return self.verify(forced), 1.0
+        return self._alone_step.value + self._reading_forced(forced), self._alone_tokens.value
+
+    def _reading_forced(self, forced: int) -> float:
+        return self.verify(forced) - self.verify(0)
 
     def verify(self, drafts: int) -> float:
         """Seconds of a verifier pass that judges `drafts` draft tokens."""

@@ -128,7 +128,11 @@ class VerifierTimeline:
         """Whether the verifier's next message is overdue by more than half a step, so `starts` is not reliable now."""
         half, step = self._latencies.link / 2, self._latencies.verify(0)
         end = self._end_of_drafts(half, -inf)
-        due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + self._latencies.verify(end.forced)
+        due = (
+            end.at
+            if self.drafts_in_flight
+            else self._step_starts(end, end.at) + self._latencies.by_itself(end.forced)[0]
+        )
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
@@ -177,10 +181,10 @@ class VerifierTimeline:
         `known_until` or later.
         """
         free, position = end.at, end.position
-        step, tokens = self._latencies.by_itself
+        step, tokens = self._latencies.by_itself()
         if not end.self_continue or until <= self._step_starts(end, free):
             return PassStart(free, position)
-        first = self._latencies.verify(end.forced)
+        first, _ = self._latencies.by_itself(end.forced)
         free, position = max(self._step_starts(end, free) + first, known_until), position + round(tokens)
         for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
             steps = max(0, ceil((until_then - free) / step))

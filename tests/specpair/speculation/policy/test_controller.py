@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from specpair.speculation.acceptance.token_sources import SelfContinued
 from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.lookups import Lookups
@@ -252,3 +253,20 @@ def test_the_time_of_a_pass_is_that_of_the_forced_tokens_that_it_read_too() -> N
     assert latencies.verify(0) == pytest.approx(before)
     controller.self_continued(latencies.verify(7), forced=7)
     assert latencies.verify(0) == pytest.approx(before)
+
+
+def test_the_drafter_stands_back_while_the_verifier_is_faster_with_its_head() -> None:
+    """A pass takes 50 ms, the link 20 ms, and a draft token 20 ms."""
+
+    def schedule(tokens: int, seconds: float) -> Schedule:
+        """After self-continuation steps of so many tokens, all but one of which the head predicted."""
+        controller = _controller(ALL, _latencies(draft=0.02))
+        for number in range(40):
+            controller.self_continued(seconds, step=SelfContinued(tokens, tokens - 1))
+            controller.committed(len(controller.known), [500 + number] * tokens, False, 0.1 + seconds * number)
+            controller.reflect()
+        return controller.schedule
+
+    assert schedule(4, 0.06) is Schedule.SELF_CONTINUED
+    assert schedule(1, 0.05) is Schedule.OVERLAPPED
+    assert schedule(4, 0.4) is Schedule.OVERLAPPED, "its head is slow"

@@ -30,6 +30,8 @@ class Costs:
     draft_known: bool = True
     is_shared: bool = False
     margin: float = 0.0
+    head: float = 0.0  # that it adds to a self-continuation step
+    own: float = 1.0  # tokens of such a step
 
     def draft(self) -> float:
         return self.draft_time
@@ -40,9 +42,8 @@ class Costs:
     def cost(self, drafts: int) -> float:
         return self.passes[drafts]
 
-    @property
     def by_itself(self) -> tuple[float, float]:
-        return self.passes[0], 1.0
+        return self.passes[0] + self.head, self.own
 
 
 def _chances(each: Sequence[float]) -> list[float]:
@@ -100,6 +101,21 @@ def test_best_length_gives_the_most_tokens_per_second(
     assert rates[found.length] == pytest.approx(max(rates))
 
 
+@given(costs=COSTS, chances=CHANCES, head=st.floats(0.0, 20.0), own=st.floats(1.0, 8.0))
+def test_nothing_is_drafted_where_the_verifier_is_faster_with_its_head(
+    costs: Costs, chances: list[float], head: float, own: float
+) -> None:
+    alone, pipelined = replace(costs, head=head, own=own), replace(PIPELINED, self_continue=True)
+    drafted = prospects(costs, chances, PIPELINED, 0.0)  # type: ignore[arg-type]
+    found = prospects(alone, chances, pipelined, 0.0)  # type: ignore[arg-type]
+    by_itself = own / (costs.passes[0] + head)
+    assert found.rate == pytest.approx(max(drafted.rate, by_itself))
+    if own > 1.0 and by_itself > drafted.rate:
+        assert found.length == 0 and found.rejection_policy.self_continue
+    else:
+        assert found.length == drafted.length
+
+
 @examples(100)
 @given(costs=COSTS, chances=CHANCES, since=st.integers(0, 20), most=st.integers(0, 20), rate=st.floats(0.0, 1.0))
 def test_sent_count_has_the_greatest_value(
@@ -153,13 +169,16 @@ class CostsByLink:
     """Stands in for a LatencyModel with measured times."""
 
     margin = 0.002
-    by_itself = STEP, 1.0
 
     def __init__(self, link: float, draft: float, is_shared: bool = False) -> None:
         self.link, self._draft, self.is_shared = link, draft, is_shared
+        self.alone = STEP, 1.0  # seconds of a self-continuation step, and its tokens
 
     def draft(self) -> float:
         return self._draft
+
+    def by_itself(self) -> tuple[float, float]:
+        return self.alone
 
     def cost(self, drafts: int) -> float:
         return STEP + 0.0005 * drafts
@@ -214,6 +233,20 @@ def test_waiting_verifier_waits_for_the_draft_length_of_the_greatest_value(
 
     found = _plan(right, link, draft, rate, may=False)
     assert worth((_next_in(found) - link) / draft) == pytest.approx(max(map(worth, range(1, MOST + 1))), abs=1e-9)
+
+
+def test_a_verifier_with_a_head_waits_less_and_one_whose_head_is_slow_waits() -> None:
+    """Without a head, this verifier waits for a good draft that arrives soon."""
+
+    def policy(step: float, own: float) -> RejectionPolicy:
+        costs = CostsByLink(0.002, 0.004)
+        costs.alone = step, own
+        chances = [1.0, *accumulate([0.9] * (MOST + 1), mul)]
+        return best_rejection_policy(cast(LatencyModel, costs), chances, 60.0, 0.0)
+
+    assert not policy(STEP, 1.0).self_continue
+    assert policy(STEP, 4.0).self_continue
+    assert not policy(6 * STEP, 4.0).self_continue
 
 
 def test_shared_passes_self_continue_but_announce_the_draft() -> None:

@@ -46,6 +46,27 @@ def test_margin_grows_with_the_spread_of_passes() -> None:
     assert uneven.margin == uneven.verify(0) / 2, "never more than half a step"
 
 
+def test_a_step_of_the_verifier_by_itself_is_a_pass_unless_its_head_predicts() -> None:
+    times = LatencyModel([0.05 + 0.001 * more for more in range(17)])
+    for _ in range(50):
+        times.self_continued(0.05, 0, 1, 0)
+    assert times.by_itself() == pytest.approx((0.05, 1.0), rel=0.01)
+    assert times.by_itself(4)[0] == times.verify(4)
+    before = times.verify(0)
+    for _ in range(200):
+        times.self_continued(0.07, 0, 3, 3)
+    assert times.by_itself() == pytest.approx((0.07, 3.0), rel=0.01)
+    assert times.by_itself(4)[0] == pytest.approx(0.07 + times.verify(4) - before, rel=0.01)
+    assert times.verify(0) == before, "a step with the head says nothing about passes"
+
+
+def test_forced_tokens_do_not_count_as_time_of_the_head() -> None:
+    times = LatencyModel([0.05 + 0.01 * more for more in range(17)])
+    for _ in range(200):
+        times.self_continued(0.06 + times.verify(5) - times.verify(0), 5, 2, 1)
+    assert times.by_itself()[0] == pytest.approx(0.06, rel=0.01)
+
+
 @pytest.mark.parametrize("sessions", [1, 8, 32])
 def test_draft_token_costs_its_delay_of_all_sessions_in_the_pass(sessions: int) -> None:
     times = LatencyModel([30.0 + 0.5 * tokens for tokens in range(17)])
@@ -179,10 +200,16 @@ class Costs:
     """Stands in for a LatencyModel with measured times."""
 
     link = 20.0
-    by_itself = 50.0, 1.0
+
+    def __init__(self, head: float = 0.0, tokens: float = 1.0) -> None:
+        """`head`: what it adds to the time of a self-continuation step, which commits so many tokens."""
+        self._head, self._tokens = head, tokens
 
     def verify(self, drafts: int) -> float:
         return 50.0 + 2.0 * drafts
+
+    def by_itself(self, forced: int = 0) -> tuple[float, float]:
+        return self.verify(forced) + self._head, self._tokens
 
 
 def _timeline(self_continue: bool = False, next_in: float | None = None) -> VerifierTimeline:
@@ -239,10 +266,14 @@ def test_waits_tells_when_the_verifier_is_idle() -> None:
     until=st.integers(-50, 300),
     known=st.integers(-50, 300) | st.just(-inf),
     draft_due=st.integers(-100, 200) | st.just(1e6),
+    head=st.integers(0, 60),
+    tokens=st.integers(1, 5),
 )
-def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: float, draft_due: float) -> None:
+def test_self_continuation_equals_a_step_by_step_simulation(
+    until: int, known: float, draft_due: float, head: int, tokens: int
+) -> None:
     """The verifier is free at 0 and self-continues, except while it waits for the draft."""
-    timeline = VerifierTimeline(Costs(), True, 0)  # type: ignore[arg-type]
+    timeline = VerifierTimeline(Costs(head, tokens), True, 0)  # type: ignore[arg-type]
     timeline.news(0, 10.0)
     timeline.expects(draft_due, 10.0)
     free, position = 0.0, 0
@@ -250,7 +281,7 @@ def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: f
         begins = draft_due + 25.0 if abs(free - draft_due) < 25.0 else free
         if until <= begins:
             break
-        free, position = max(begins + 50.0, known if not position else -inf), position + 1
+        free, position = max(begins + 50.0 + head, known if not position else -inf), position + tokens
     found = timeline.starts([until - 10.0], known + 10.0)[0]
     assert found.at == pytest.approx(max(free, until)) and found.position == position
 
@@ -262,3 +293,12 @@ def test_the_next_pass_reads_the_forced_tokens() -> None:
     assert _start(timeline, 105.0) == (176.0, 16)
     _sent(timeline, 120.0, 12, 6)  # two tokens beyond the first draft and its bonus token, and nothing forced: 176 + 54
     assert _start(timeline, 130.0) == (230.0, 19)
+
+
+def test_the_first_step_reads_the_forced_tokens_and_the_next_message_is_awaited_so_long() -> None:
+    timeline = VerifierTimeline(Costs(30.0, 3.0), True, 3)  # type: ignore[arg-type]
+    timeline.news(12, 100.0, forced=5)
+    timeline.expects(None, 100.0)
+    assert _start(timeline, 81.0) == (180.0, 15), "90, and 50 + 2 * 5 + 30 of the first step"
+    assert _start(timeline, 175.0) == (260.0, 18)
+    assert [timeline.is_late(now) for now in (214.0, 216.0)] == [False, True], "half a step after 190"
