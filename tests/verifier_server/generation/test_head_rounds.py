@@ -143,6 +143,12 @@ def test_a_text_by_the_head_alone_is_the_target_s(
     assert len(counts.accepted_per_position) <= 3, "as many as the head drafts"
 
 
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
+def test_a_draft_is_no_longer_than_the_head_drafts(servers: list[HeadServer], strategy: Strategy) -> None:
+    written = server(servers, agreement=1.0, depth=2).one(WARM, 8, strategy=strategy)
+    assert (written.counts.drafted, written.counts.rounds) == (26, 13), "two tokens a round"
+
+
 def test_several_texts_share_the_steps_of_the_head(servers: list[HeadServer]) -> None:
     heads = server(servers)
     prompts = [[256, number] for number in range(4)]
