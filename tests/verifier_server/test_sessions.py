@@ -4,7 +4,7 @@ import pytest
 
 from specpair.http_service.keys.access import ANYONE, Caller
 from specpair.protocol.errors import SessionConflict, UnknownSession
-from specpair.speculation.acceptance.token_sources import TokenDetails, split
+from specpair.speculation.acceptance.token_sources import TokenDetails, joined, split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
@@ -163,3 +163,13 @@ def test_a_session_is_the_latest_of_a_bounded_number_of_callers() -> None:
     table.open("other", owner="all", caller="2")
     table.sessions.remove("same", "all")
     assert table.latest("2", owner="all").id == "other"
+
+
+def test_news_are_runs_of_tokens_that_the_verifier_wrote_by_itself_and_of_others() -> None:
+    """Predicted tokens belong to the step that decodes the one behind them, and forced ones to those before them."""
+    made = Session("a", [1, 2], 2, TextSpec(seed=0), 40, {9})
+    for marks, forward in (("b", 1.0), ("aab", 2.0), ("hht", 3.0), ("f", 0.0), ("txx", 4.0), ("r", 5.0), ("hh", 6.0)):
+        made.commit([3] * len(split(marks)), TokenDetails(split(marks)), forward)
+    found = [(run.position, len(run.tokens), joined(run.details.sources), run.target_decoded) for run in made.news(2)]
+    assert found == [(2, 4, "baab", False), (6, 5, "hhtftxx", True), (11, 1, "r", False), (12, 2, "hh", True)]
+    assert [run.forward for run in made.news(8)] == [6.0, None, 6.0], "of the last step"

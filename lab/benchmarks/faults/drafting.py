@@ -6,8 +6,6 @@ time, so that a seed decides what happens, and not when. The texts must not depe
 """
 
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,14 +14,14 @@ from typing import NamedTuple
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from lab.benchmarks.faults.pairs import random_head
-from specpair.engines.backend import Backend, Entry, HeadEntry, Logits
-from specpair.engines.errors import EngineFailure
+from specpair.engines.backend import Backend
 from specpair.grammar.of_text import grammars_for, prepare_grammars
 from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
+from tests.verifier_server.timed_model import PassingTime, TimedModel
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.interface import EngineInfo
@@ -45,42 +43,6 @@ def vocabulary() -> ByteVocabulary:
     found = ByteVocabulary()
     prepare_grammars(found, tries=False)
     return found
-
-
-class PassingTime:
-    """A clock in seconds: real time, and the modelled times of what has run. Thread-safe."""
-
-    def __init__(self, real: Callable[[], float] = time.perf_counter) -> None:
-        """`real`: the real time, in seconds."""
-        self._real, self._modelled, self._adding = real, 0.0, threading.Lock()
-
-    def __call__(self) -> float:
-        return self._real() + self._modelled
-
-    def add(self, seconds: float) -> None:
-        with self._adding:
-            self._modelled += seconds
-
-
-class TimedModel(ScriptedBackend):
-    """A toy model whose passes, and steps of its head, take modelled time and fail at a rate of each."""
-
-    clock: PassingTime
-    pass_time = token_time = head_time = 0.0  # seconds
-    failing = head_failing = 0.0
-    chance: random.Random
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.clock.add(self.pass_time + self.token_time * sum(len(entry.tokens) for entry in batch))
-        if self.chance.random() < self.failing:
-            raise EngineFailure("a device went away")
-        return super()._forward(batch)
-
-    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
-        self.clock.add(self.head_time)
-        if self.chance.random() < self.head_failing:
-            raise EngineFailure("the head went away")
-        return super()._extend_head(batch)
 
 
 class AskedText(NamedTuple):

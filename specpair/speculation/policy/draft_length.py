@@ -120,7 +120,9 @@ class DraftLength:
         `always_send`: all up to the last that was drawn.
         """
         if self.fixed is not None:
-            return min(len(path), since + self.cap(()))
+            most = min(len(path), since + self.cap(()))
+            # A drafter without a token to propose gives one of confidence 0.
+            return next((at for at in range(since, most) if not path[at].confidence), most)
         price = self._price(path, chances, since)
         count = worth_sending(self._latencies, chances, since, self.reach, price, forced(path))
         return max(count, *(at for at, node in enumerate(path, 1) if always_send and node.probs), 0)

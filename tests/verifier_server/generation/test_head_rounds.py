@@ -9,8 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from lab.benchmarks.faults.drafting import PassingTime, TimedModel, vocabulary
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.of_text import grammars_for
 from specpair.protocol.errors import ShuttingDown, SpecPairError
@@ -22,6 +21,7 @@ from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.support import FILTERED, GREEDY, LENGTH, PROMPT_IDS, WARM, body_of
+from tests.verifier_server.timed_model import PassingTime, TimedModel
 from verifier_server.engine.arrived_drafts import Answer
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.interface import EngineInfo
@@ -143,6 +143,12 @@ def test_a_text_by_the_head_alone_is_the_target_s(
     assert len(counts.accepted_per_position) <= 3, "as many as the head drafts"
 
 
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
+def test_a_draft_is_no_longer_than_the_head_drafts(servers: list[HeadServer], strategy: Strategy) -> None:
+    written = server(servers, agreement=1.0, depth=2).one(WARM, 8, strategy=strategy)
+    assert (written.counts.drafted, written.counts.rounds) == (26, 13), "two tokens a round"
+
+
 def test_several_texts_share_the_steps_of_the_head(servers: list[HeadServer]) -> None:
     heads = server(servers)
     prompts = [[256, number] for number in range(4)]
@@ -172,14 +178,15 @@ def test_the_head_drafts_first_and_then_the_model(servers: list[HeadServer]) -> 
 
 @BY
 def test_a_text_with_a_grammar(servers: list[HeadServer], draft_n: int | None) -> None:
+    vocabulary = ByteVocabulary()
     schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 5, "maxItems": 9}
     script = Script(seed=4, sharpness=1.5, end_bias=0.0)
     for sampling in (replace(GREEDY, json_schema=schema), replace(WARM, json_schema=schema)):
         alone = Bench(backend=ScriptedBackend(script, context_length=256))
-        alone.backend.vocabulary = vocabulary()
-        heads = server(servers, script=script, agreement=1.0, vocabulary=vocabulary())
+        alone.backend.vocabulary = vocabulary
+        heads = server(servers, script=script, agreement=1.0, vocabulary=vocabulary)
         text = alone.decode(
-            alone.open(PROMPT_IDS, sampling=sampling, grammars=grammars_for(sampling, vocabulary()), max_tokens=LENGTH)
+            alone.open(PROMPT_IDS, sampling=sampling, grammars=grammars_for(sampling, vocabulary), max_tokens=LENGTH)
         )
         written = heads.one(sampling, draft_n)
         assert written.tokens == text
