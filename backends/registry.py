@@ -25,6 +25,9 @@ EXTRA_OF = {"llama_cpp": "llama", "torch": "torch", "mlx": "mlx"}  # of pyprojec
 # `compiles(options)` and a `programs_folder(options)`, too.
 COMPILING = ("torch", "neuron_legacy")
 
+# Engines that run a model's own head: they take the option `head`.
+WITH_HEADS = ("llama_cpp", "torch")
+
 # Engines of which all models in a process must be split over the same number of devices.
 _ONE_DEGREE = ("neuron_legacy",)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from models import DEFAULT_HEAD, DEFAULT_TARGET
 from models.errors import ExportError
+from models.export import padded, widened
 from models.gguf_file import Field, Gguf, Tensor, field_of, read_gguf, write_gguf
 from models.huggingface import halves_of_heads
 
@@ -48,6 +49,18 @@ def make_head_model(kind: str, path: Path) -> None:
     if kind not in KINDS:
         raise ExportError(f"unknown kind {kind!r}: choose one of {', '.join(KINDS)}")
     write_gguf(_MAKERS[kind](), path)
+
+
+def make_heavy_model(path: Path, layers: int, width: int) -> None:
+    """Write the default target with its head to ``path``, with ``layers`` more layers and MLPs ``width`` times as wide.
+
+    It predicts the same tokens, and a pass takes as long as one of a larger model, while the head stays as it is.
+    """
+    target, head, of_head = read_gguf(DEFAULT_TARGET), read_gguf(DEFAULT_HEAD), "glm4moe.expert_feed_forward_length"
+    large, last = padded(widened(target, width), layers), f"blk.{target.layers}."
+    tensors = [replace(each, name=each.name.replace(last, f"blk.{large.layers}.")) for each in head.tensors]
+    whole, own = with_head(large, replace(head, tensors=tensors)), with_head(target, head)
+    write_gguf(replace(whole, fields={**whole.fields, of_head: own.fields[of_head]}), path)  # its layer is as before
 
 
 def with_head(target: Gguf, head: Gguf) -> Gguf:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import model_validator
 
-from backends.registry import COMPILING, devices_of_draft
+from backends.registry import COMPILING, WITH_HEADS, devices_of_draft
 from models import DEFAULT_TARGET
 from models.hub.names import HEADS
 from specpair.command_line.layers import (
@@ -128,8 +128,9 @@ class Settings(_Options):
         return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
-        if self.draft == BY_HEAD and self.backend != "llama_cpp":
-            raise ValueError(f"draft: the engine {self.backend} runs no head of a model: set backend to llama_cpp")
+        if self.draft == BY_HEAD and self.backend not in WITH_HEADS:
+            others = " or ".join(WITH_HEADS)
+            raise ValueError(f"draft: the engine {self.backend} runs no head of a model: set backend to {others}")
         if self.draft_head is not None:
             if self.backend != "llama_cpp":
                 raise ValueError(f"draft_head: the engine {self.backend} runs no head of a model: leave it out")
@@ -213,7 +214,7 @@ class Settings(_Options):
     def load_options(self) -> LoadOptions:
         """Load options of the target model's engine."""
         options = LoadOptions(**option_values(LoadOptions, self))
-        if self.backend == "llama_cpp":
+        if self.backend in WITH_HEADS:
             options = replace(options, head=_HEADS[self.draft], head_file=self.draft_head)
         return options if self.backend == "scripted" else replace(options, model=self.model_path)
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,10 +29,7 @@ from lab.benchmarks.harness.models import held_out_prompts
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Way, Written, by_library, by_turns, rate
 from lab.benchmarks.real_pair.llama_server import ALONE, built, complete, llama_server, shared_flags
-from models import DEFAULT_HEAD, DEFAULT_TARGET
-from models.export import padded, widened
-from models.gguf_file import read_gguf, write_gguf
-from models.heads import with_head
+from models.heads import make_heavy_model
 from specpair.child_processes.serving import verifier
 
 FLAGS = {
@@ -50,7 +46,9 @@ def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
     report = Report("head_rates", options)
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        path = Path(options.model) if options.model else heavy(Path(folder), options.layers, options.width)
+        path = Path(options.model or Path(folder, "heavy.gguf"))
+        if not options.model:
+            make_heavy_model(path, options.layers, options.width)
         report.line(f"file: {path.stat().st_size / 2**20:.0f} MiB")
         settings = {"model": path, "draft": "head", "slots": options.together, "context": CONTEXT}
         server = stack.enter_context(verifier(**settings, threads=options.threads))
@@ -75,18 +73,6 @@ def main() -> None:
             f"head, {fused / alone:.3f}"
         )
     report.save()
-
-
-def heavy(folder: Path, layers: int, width: int) -> Path:
-    """The default target with its head, padded."""
-    target, head = read_gguf(DEFAULT_TARGET), read_gguf(DEFAULT_HEAD)
-    large, last = padded(widened(target, width), layers), f"blk.{target.layers}."
-    tensors = [replace(each, name=each.name.replace(last, f"blk.{large.layers}.")) for each in head.tensors]
-    whole, own = with_head(large, replace(head, tensors=tensors)), with_head(target, head)
-    of_head = "glm4moe.expert_feed_forward_length"  # whose layer is as wide as before
-    path = folder / "heavy.gguf"
-    write_gguf(replace(whole, fields={**whole.fields, of_head: own.fields[of_head]}), path)
-    return path
 
 
 def _llama_server(path: Path, threads: int, *flags: str) -> AbstractContextManager[httpx.Client]:

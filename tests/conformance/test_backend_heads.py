@@ -7,6 +7,7 @@ import pytest
 
 from specpair.engines.backend import Entry, HeadEntry, Logits
 from specpair.engines.errors import BadEntry
+from specpair.speculation.acceptance.strategies import common_prefix
 from tests.conformance.conftest import Subject
 
 HELD = 20  # tokens in a slot before drafts
@@ -60,6 +61,14 @@ def test_a_tail_at_once_equals_one_that_grows_and_branches(subject: Subject) -> 
         branch = [*tail[:kept], *other[kept:]]
         got = subject.backend.extend_head([HeadEntry(0, HELD, branch)])
         assert subject.same(got, fresh_drafts(subject, text, branch)[-1:])
+
+
+def test_a_question_behind_fewer_tokens_equals_that_of_a_fresh_slot(subject: Subject) -> None:
+    tail = tail_of(subject, 70)
+    subject.feed(0, 0, subject.ids[:HELD])
+    drafted(subject, 0, HELD, tail)
+    for start in (HELD - 4, 3, 0):
+        assert subject.same(drafted(subject, 0, start, tail), fresh_drafts(subject, subject.ids[:start], tail))
 
 
 @pytest.mark.parametrize("length", [1, 2, 33, 130, 300])
@@ -134,6 +143,7 @@ def test_drafts_behind_a_kept_path_equal_those_of_a_fresh_slot(subject: Subject)
         drafted(subject, 0, HELD, tail)
         tokens = [ids[HELD - 1], *ids[50:54]]
         backend.extend([Entry(0, HELD - 1, tokens, 0, [1, 2, 2, 2])])
+        drafted(subject, 0, HELD, tail)
         backend.keep(0, path)
         text = [*ids[:HELD], *(tokens[each] for each in path)]
         assert subject.same(drafted(subject, 0, len(text), tail), fresh_drafts(subject, text, tail))
@@ -152,6 +162,28 @@ def test_drafts_for_several_slots_at_once_equal_those_one_by_one(subject: Subjec
     entries = [HeadEntry(slot, len(texts[slot]), tails[slot]) for slot in (2, 0, 1)]
     rows = subject.backend.extend_head(entries)
     assert subject.same(rows, np.concatenate([expected[entry.slot] for entry in entries]))
+
+
+def test_texts_with_drafts_of_the_head_are_those_of_plain_decoding(subject: Subject) -> None:
+    """Two texts in turn at temperature 0, but for ties within the tolerance."""
+    backend, begin = subject.backend, (subject.ids[:HELD], subject.ids[30:45])
+    texts = [list(text) for text in begin]
+    for slot, text in enumerate(texts):
+        subject.feed(slot, 0, text[:-1])
+    for _ in range(6):
+        tails = [text[-1:] for text in texts]
+        for _ in range(min(3, backend.head_depth)):
+            entries = [HeadEntry(slot, len(texts[slot]) - 1, tail) for slot, tail in enumerate(tails)]
+            for tail, row in zip(tails, backend.extend_head(entries), strict=True):
+                tail.append(int(row.argmax()))
+        judged = backend.extend([Entry(slot, len(texts[slot]) - 1, tail, 0) for slot, tail in enumerate(tails)])
+        for text, tail, rows in zip(texts, tails, judged, strict=True):
+            picked = rows.argmax(axis=-1).tolist()
+            text += picked[: 1 + common_prefix(picked, tail[1:])]
+    for text, prompt in zip(texts, begin, strict=True):
+        rows, written = subject.fresh(text[:-1])[len(prompt) - 1 :], text[len(prompt) :]
+        assert len(written) >= 6
+        assert (rows[np.arange(len(written)), written] >= rows.max(axis=-1) - 2 * subject.tolerance).all()
 
 
 def test_drafts_of_the_head_leave_the_target_s_logits_unchanged(subject: Subject) -> None:

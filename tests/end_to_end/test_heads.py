@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from drafter_client.http.client import VerifierClient
-from lab.benchmarks.head_rates import heavy
+from models.heads import make_heavy_model
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import ALL, Scenario, Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
@@ -26,7 +26,8 @@ SAMPLINGS = [Sampling(), Sampling(seed=3, temperature=0.8), Sampling(seed=4, tem
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verifier]:
     """The default target with its head, padded so that a pass takes several times as long as a step of the head. With
     `deterministic`, so that logits do not depend on the width of a pass."""
-    path = heavy(tmp_path_factory.mktemp("heavy"), layers=8, width=8)
+    path = tmp_path_factory.mktemp("heavy") / "heavy.gguf"
+    make_heavy_model(path, layers=8, width=8)
     with running(Settings(model=path, slots=3, context=512, threads=1, deterministic=True, draft="head")) as started:
         yield started
 

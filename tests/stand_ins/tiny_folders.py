@@ -8,9 +8,10 @@ from typing import Any
 from backends.trial.tiny_llama import tiny_tokenizer
 from models.gguf_file import read_gguf
 
+_HIDDEN = 64
 _SIZES = {
     "vocab_size": 264,
-    "hidden_size": 64,
+    "hidden_size": _HIDDEN,
     "num_hidden_layers": 4,
     "max_position_embeddings": 512,
     "bos_token_id": 0,
@@ -122,7 +123,7 @@ def write_folder_with_head(family: str, folder: Path, *, right: bool = False) ->
 
     changes, begin, layer, names = WITH_HEAD[family]
     write_tiny_folder(family, folder, changes)
-    file, size = folder / "model.safetensors", int(_SIZES["hidden_size"] or 0)
+    file, size = folder / "model.safetensors", _HIDDEN
     weights = load_file(file)
     last = f"model.layers.{changes['num_hidden_layers'] - 1}."
     weights |= {name.replace(last, layer): each.clone() for name, each in weights.items() if name.startswith(last)}

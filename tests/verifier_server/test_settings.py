@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.llama_cpp.model import read_gguf_vocabulary
+from backends.registry import WITH_HEADS
 from backends.scripted import Script, ScriptedBackend
 from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
@@ -49,9 +50,10 @@ def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("backend", WITH_HEADS)
 @pytest.mark.parametrize(("draft", "head"), [("auto", "auto"), ("head", "on"), ("model", "off"), ("off", "off")])
-def test_what_drafts_says_whether_the_head_is_loaded(draft: str, head: str) -> None:
-    settings, _ = from_flags([f"--draft={draft}"], {})
+def test_what_drafts_says_whether_the_head_is_loaded(draft: str, head: str, backend: str) -> None:
+    settings, _ = from_flags([f"--draft={draft}", f"--backend={backend}"], {})
     assert settings.load_options().head == head
     assert not settings.drafts, "no draft model is named"
 
@@ -63,8 +65,8 @@ def test_a_draft_model_that_would_not_be_used_is_refused(draft: str) -> None:
 
 
 def test_a_head_needs_an_engine_that_runs_it() -> None:
-    with pytest.raises(SettingsError, match=r"^--draft: the engine torch runs no head of a model"):
-        from_flags(["--draft=head", "--backend=torch"], {})
+    with pytest.raises(SettingsError, match=r"^--draft: the engine mlx runs no head .*: set .* to llama_cpp or torch"):
+        from_flags(["--draft=head", "--backend=mlx"], {})
 
 
 def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
