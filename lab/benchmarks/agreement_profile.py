@@ -70,7 +70,9 @@ def main() -> None:
             f"{kind:12}" + " ".join(f"{a / b:.3f}" for a, b in zip(counts.accepted, counts.judged, strict=True))
         )
     report.save()
-    write_profile(options, ProfileFile(target=target_path.stem, draft=draft_path.stem, measured=report.head, kinds=kinds))
+    write_profile(
+        options, ProfileFile(target=target_path.stem, draft=draft_path.stem, measured=report.head, kinds=kinds)
+    )
 
 
 def _load(path: Path) -> Backend:

@@ -17,7 +17,8 @@ from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.arrived_drafts import Answer, Request
 from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.generation.draft_model import PASS_TOKENS
-from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
+from verifier_server.generation.pass_costs import PassCosts
+from verifier_server.generation.round_policy import RoundPolicy, RoundText
 from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session
 
