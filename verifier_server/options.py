@@ -121,8 +121,8 @@ class VerifierOptions(AnswerOptions):
     draft: str = option(
         AUTO,
         f"what drafts here; {AUTO}: the draft model, if one is named, and the target's head, if it has one or "
-        f"draft_head names one (llama_cpp, torch); {BY_HEAD}: the head, or refuse to start; {BY_MODEL}: the draft model alone; "
-        f"{OFF}: nothing",
+        f"draft_head names one (llama_cpp, torch); {BY_HEAD}: the head, or refuse to start; {BY_MODEL}: the draft "
+        f"model alone; {OFF}: nothing",
         choices=(AUTO, BY_HEAD, BY_MODEL, OFF),
         group=DRAFT,
     )

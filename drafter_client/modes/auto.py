@@ -315,8 +315,8 @@ def automatic(
                         found = looked_up.take([token for token, _ in committed.tokens])
                         share.learn(found, count)
                         selection.add_found(found, count)
-                    compared = (found, count) if way == estimate.LOOKUP else _compared(committed)
-                    selection.add_measurement(way, count, seconds, *compared)
+                    judged = (found, count) if way == estimate.LOOKUP else compared(committed)
+                    selection.add_measurement(way, count, seconds, *judged)
                     outages, written = text.outages, written + count
                     yield committed
                     probe()
@@ -334,7 +334,7 @@ def automatic(
                 connecting.result()
 
 
-def _compared(committed: Committed) -> tuple[int, int]:
+def compared(committed: Committed) -> tuple[int, int]:
     """How many draft tokens were accepted, and how many compared with the target's choice."""
     if committed.schedule is not None:  # the drafter on this machine predicts every token, sent or not
         return len(committed.tokens) - committed.mispredicted, len(committed.tokens)

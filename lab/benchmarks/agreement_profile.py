@@ -70,7 +70,9 @@ def main() -> None:
             f"{kind:12}" + " ".join(f"{a / b:.3f}" for a, b in zip(counts.accepted, counts.judged, strict=True))
         )
     report.save()
-    _write(options, ProfileFile(target=target_path.stem, draft=draft_path.stem, measured=report.head, kinds=kinds))
+    write_profile(
+        options, ProfileFile(target=target_path.stem, draft=draft_path.stem, measured=report.head, kinds=kinds)
+    )
 
 
 def _load(path: Path) -> Backend:
@@ -90,7 +92,8 @@ def _count(agrees: Sequence[bool], judged: list[int], accepted: list[int]) -> No
         at += kept + 1
 
 
-def _write(options: Any, profile: ProfileFile) -> None:
+def write_profile(options: Any, profile: ProfileFile) -> None:
+    """Write the profile `options.name`: with `options.save` to those that ship, else to the unsaved results."""
     folder = Path(agreement.__file__).with_name("profiles") if options.save else UNSAVED
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{options.name}.json"

@@ -3,7 +3,8 @@
 Method. The prompts are the first `--length` tokens of the files that the shipped models were not trained on
 (`models.training.corpus.HELD_OUT`). The model continues each by `--tokens` tokens, in rounds: the head drafts k tokens,
 one pass of the target verifies them. Printed for each k in `--drafts`: the acceptance rate, the mean acceptance length,
-the share of rounds that accept the first 1, 2, … draft tokens, and how many texts equal the target's own.
+the share of rounds that accept the first 1, 2, … draft tokens, and how many texts equal the target's own. The rounds
+with the most draft tokens become a profile, which `agreement` of the simulator's key `head` names.
 
     python -m lab.benchmarks.head_acceptance [--model MODEL.gguf] [--drafts 1 2 3]
 """
@@ -17,7 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lab.benchmarks.agreement_profile import write_profile
 from lab.benchmarks.harness.report import Report, options_of
+from lab.simulator.virtual.agreement import Counts, ProfileFile
 from models.heads import make_head_model
 from models.training.corpus import HELD_OUT
 from specpair.engines.backend import Backend, Entry, HeadEntry
@@ -26,6 +29,7 @@ from specpair.engines.load_options import HEAD, LoadOptions
 FLAGS = {
     "model": {"metavar": "FILE", "help": "a GGUF file with a head (default: the default target with its head)"},
     "drafts": [1, 2, 3],
+    "name": {"default": "stdlib-head", "help": "of the profile (default: %(default)s)"},
     **{"length": 60, "tokens": 100, "threads": 1},
 }
 
@@ -85,7 +89,13 @@ def main() -> None:
                     f"k = {drafted}: acceptance rate {counts.mean() / drafted:.3f}, mean acceptance length"
                     f" {1 + counts.mean():.2f}, first tokens {depths}; {same} of {len(texts)} texts are the target's"
                 )
+                if drafted == max(options.drafts):
+                    accepted = [int(np.sum(counts > depth)) for depth in range(drafted)]
+                    profile = Counts(judged=[len(counts), *accepted[:-1]], accepted=accepted)
         report.save()
+    write_profile(
+        options, ProfileFile(target=path.stem, draft="its head", measured=report.head, kinds={"code": profile})
+    )
 
 
 if __name__ == "__main__":

@@ -22,74 +22,23 @@ from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.tree import Proposal, TreeNode, draft_of
-from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth
+from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.policy.draft_length import MAX_AUTO
-from specpair.speculation.policy.timing import NARROW, Curve, Mean
+from specpair.speculation.policy.timing import Mean
 from verifier_server.engine.draft_credit import worth_judging
+from verifier_server.generation.pass_costs import PassCosts
 
-_DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
-_LISTED = (*range(1, 34), 64, 128, 256, 512, 1024)  # widths of the target's passes whose costs are listed
 AHEAD = 3  # further draft tokens whose chances are estimated
 _LIKELY = 0.1  # least chance of a node behind which is drafted while the target's pass runs
 _BEYOND = 8  # draft tokens behind those that the running pass judges and the one that it adds, at most
 _SHADOW, _SHADOW_SHARE = 8, 0.01  # tokens, and share of the time, for which a text is tried for which no draft pays
+_UNTRIED = 32  # rounds after which a source that seemed worse drafts again, as its acceptance may have been bad luck
 _HORIZON = 32  # rounds that what the draft model has to read before it drafts again is good for
 _UNDRAFTED = 32  # rounds without drafts after which the times of draft passes are forgotten
 _GAIN = 0.02  # tokens that a draft pass must bring beyond its cost, a text
 # In passes: the debt of one text after which nothing is drafted (that of several evens out in part), the most that is
 # saved up, and how long nothing is drafted, first and at most.
 _DEBT, _SAVED, _REST, _LONGEST_REST = 2.0, 4.0, 32, 512
-
-
-class PassCosts:
-    """Seconds of passes by width: the tokens of all texts."""
-
-    def __init__(self, pass_times: Sequence[float], step_times: Mapping[DraftSource, float]) -> None:
-        """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
-        `step_times`: of a draft pass over one token, by each source that there is.
-        """
-        self._target, self._step_times = Curve(pass_times[:NARROW]), step_times
-        if pass_times:
-            self._target.learn(0, pass_times[0])
-        self._times: CostByWidth | None = None
-        self.forget_draft()
-
-    def forget_draft(self) -> None:
-        """Forget the times of draft passes, so that one slow pass does not stop drafting for ever."""
-        self._drafts = {source: Curve() for source in self._step_times}
-        for source, seconds in self._step_times.items():
-            if seconds > 0.0:
-                self._drafts[source].learn(0, seconds)
-
-    @property
-    def sources(self) -> Iterable[DraftSource]:
-        """What drafts."""
-        return self._step_times.keys()
-
-    @property
-    def target_times(self) -> CostByWidth:
-        """Seconds of target passes over 1, 2, … tokens; empty while unknown."""
-        if self._times is None:
-            self._times = CostByWidth((width, self._target.at(width - 1)) for width in _LISTED)
-        return self._times
-
-    def target(self, tokens: int) -> float:
-        """Seconds of a target pass."""
-        return self.target_times.at(tokens)
-
-    def draft(self, tokens: int, source: DraftSource) -> float:
-        """Seconds of a draft pass."""
-        return self._drafts[source].at(tokens - 1)
-
-    def target_ran(self, tokens: int, seconds: float) -> None:
-        """Learn from a pass of the target."""
-        self._target.learn(tokens - 1, seconds)
-        self._times = None
-
-    def draft_ran(self, tokens: int, seconds: float, source: DraftSource) -> None:
-        """Learn from a draft pass. Disturbances can only lengthen it."""
-        expected = self.draft(tokens, source)
-        self._drafts[source].learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
 
 
 @dataclass(eq=False, slots=True)
@@ -188,6 +137,8 @@ class RoundPolicy:
         self._rest, self._resting = _REST, 0  # rounds without drafts: how many next time, and still to come
         self._undrafted = 0  # rounds since the last one with drafts
         self._tried = 0  # rounds since a draft was made for a trial
+        self._idle = dict.fromkeys(costs.sources, 0)  # rounds since a source drafted, by source
+        self._again: DraftSource | None = None  # the source that this round tries again
 
     def rate(self, texts: Sequence[RoundText]) -> float:
         """Tokens per second of these texts: in the best rounds that draft, then verify, or in the latest if these are
@@ -222,9 +173,31 @@ class RoundPolicy:
         chosen = self._worth(
             dict(zip(texts, judged, strict=True)), texts, len(texts) + sum(judged), 0.0, self.costs.sources
         )
+        if chosen is not None:
+            chosen = self._tried_again(chosen) or chosen
+            self._idle[chosen.source] = 0
         for each in texts:
             each.drafts = (chosen is not None and each in chosen.texts) or len(each.path) > 0
         return chosen
+
+    def _tried_again(self, chosen: ChosenDrafts) -> ChosenDrafts | None:
+        """In place of the chosen draft pass, one of a source that has not drafted for long, at most `AHEAD` in a row;
+        None: none is due."""
+        sources = [self._again] if self._again else [each for each in self.costs.sources if each is not chosen.source]
+        for source in sources:
+            texts = [
+                each
+                for each in chosen.texts
+                if len(each.path) < AHEAD
+                and each.tip(source) is not None
+                and all(node.source is source for node in each.path)
+            ]
+            waited = self._idle[source] * self.costs.target(len(chosen.texts))
+            reading = self.costs.draft(sum(each.unread(source) for each in texts), source) if texts else inf
+            if self._again or (self._idle[source] >= _UNTRIED and reading <= waited / _UNTRIED):
+                self._again = source
+                return ChosenDrafts(texts, source) if texts else None
+        return None
 
     def during_target(self, texts: Sequence[RoundText], width: int, left: float) -> ChosenDrafts | None:
         """The draft pass that should run during the target pass. The target's head cannot run then.
@@ -320,6 +293,7 @@ class RoundPolicy:
         """Learn from a round of `texts` texts that committed `tokens` tokens in `seconds`, from end to end of
         rounds."""
         self._tried += 1
+        self._idle, self._again = {source: rounds + 1 for source, rounds in self._idle.items()}, None
         if self._resting or not self.costs.target_times or seconds <= 0.0:
             self._resting = max(0, self._resting - 1)
             return

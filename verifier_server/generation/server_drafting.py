@@ -20,7 +20,8 @@ from verifier_server.engine.arrived_drafts import OnAnswer
 from verifier_server.engine.interface import TokenEngine
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.fused_text import DraftCounts, FusedText
-from verifier_server.generation.round_policy import PassCosts, RoundPolicy
+from verifier_server.generation.pass_costs import PassCosts
+from verifier_server.generation.round_policy import RoundPolicy
 from verifier_server.generation.round_thread import RoundThread
 from verifier_server.generation.rounds import Rounds
 from verifier_server.sessions import Session

@@ -50,9 +50,9 @@ class Configuration(Keys):
     """all the chance: the same seed gives the same results"""
     replications: Count = 1
     """runs with other chance, whose spread gives the confidence intervals"""
-    mode: Literal["target", "fused", "lockstep", "remote"] = "remote"
+    mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
     """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
-    on meanwhile, as shipped"""
+    on meanwhile, as shipped; `auto`: each drafter selects target, fused or remote, as shipped"""
     gamma: Gamma = "auto"
     """draft tokens of a round: a number; `auto`: a chain, as the drafter's controller decides; `tree`: a tree, where
     that pays"""
@@ -102,8 +102,8 @@ class Configuration(Keys):
             if self.gamma != "auto":
                 yield Mistake("in the mode fused the server decides how long drafts are: leave gamma out", "gamma")
             for number, kind in enumerate(self.devices.verifiers):
-                if kind.draft is None:
-                    told = f"the mode fused needs the key draft of each kind of verifiers, which {kind.name} lacks"
+                if kind.draft is None and kind.head is None:
+                    told = f"the mode fused needs draft or head of each kind of verifiers, and {kind.name} has neither"
                     yield Mistake(told, "devices", "verifiers", number)
         if not self.devices.drafters and self.mode not in ("target", "fused"):
             told = f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"

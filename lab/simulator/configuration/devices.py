@@ -100,11 +100,12 @@ class Costly(Keys):
     @cached_property
     def pass_cost(self) -> PassCost:
         """The cost of a pass. Raises BadCost for a file that describes no cost."""
-        if self.cost is not None:
-            return self.cost.built
+        return self._roofline() if self.cost is None else self.cost.built
+
+    def _roofline(self, layers: int | None = None) -> Roofline:
         assert self.model is not None and self.device is not None, "checked when the file was read"
         own = [] if self.catalogue_path is None else [self.catalogue_path]
-        return roofline(self.model, self.device, *own, weights=self.weights, cache=self.cache)
+        return roofline(self.model, self.device, *own, weights=self.weights, cache=self.cache, layers=layers)
 
 
 _CONTEXT = 32_768  # tokens of a text, at most, where neither the file nor a device's memory says otherwise
@@ -181,6 +182,17 @@ class DraftModelKeys(Costly):
     """whether its passes and the target's slow each other down, as on one GPU; null: if both have a `device`"""
 
 
+class HeadKeys(Keys):
+    """The target's own head (MTP), which drafts between passes of the target."""
+
+    depth: Count = 3
+    """tokens that it drafts in a row, at most"""
+    step_ms: Positive | None = None
+    """a step for one text; null: what one layer and the LM head of `model` take on `device`"""
+    agreement: Agreement
+    """how often it chooses the target's token: a share, shares by position, or a profile"""
+
+
 class VerifierKeys(DeviceKeys):
     """Verifiers, each with its target model."""
 
@@ -200,7 +212,9 @@ class VerifierKeys(DeviceKeys):
     """whether texts share one KV cache, as with vLLM, so that `slots` texts of `context` tokens need not fit at once;
     that it may be full is not simulated"""
     draft: DraftModelKeys | None = None
-    """its own draft model, which the mode fused needs"""
+    """its own draft model, for the modes fused and auto"""
+    head: HeadKeys | None = None
+    """the target's own head, with which it drafts in the mode fused and continues by itself in the mode remote"""
 
     @model_validator(mode="after")
     def _fits(self) -> "VerifierKeys":
@@ -219,6 +233,21 @@ class VerifierKeys(DeviceKeys):
                 "slots" if self.context is None else "context",
             )
         return self
+
+    @model_validator(mode="after")
+    def _head_has_a_cost(self) -> "VerifierKeys":
+        if self.head is not None and self.head.step_ms is None and self.model is None:
+            raise Mistake(f"{self.name}: give the head's step_ms, as the verifier has no model", "head", "step_ms")
+        return self
+
+    @cached_property
+    def head_cost(self) -> PassCost | None:
+        """The cost of a step of the head; None: there is no head."""
+        if self.head is None:
+            return None
+        if self.head.step_ms is not None:
+            return LinearCost(self.head.step_ms, 0.0, 0.0)
+        return self._roofline(layers=1)
 
     @cached_property
     def longest(self) -> int:

@@ -51,10 +51,20 @@ def model(name: str, *own: Path) -> Model:
     return _sizes(Model, entry, sources, f"{path}: {name}")
 
 
-def roofline(model_name: str, hardware_name: str, *own: Path, weights: str = "bf16", cache: str = "bf16") -> Roofline:
-    """The cost of a model on a device or a group of devices, both by name. Raises BadCost."""
-    found = hardware(hardware_name, *own)
-    return Roofline(model(model_name, *own), found.device, weights=weights, cache=cache, degree=found.count)
+def roofline(
+    model_name: str,
+    hardware_name: str,
+    *own: Path,
+    weights: str = "bf16",
+    cache: str = "bf16",
+    layers: int | None = None,
+) -> Roofline:
+    """The cost of a model on a device or a group of devices, both by name. `layers`: in place of the model's own.
+    Raises BadCost."""
+    found, sizes = hardware(hardware_name, *own), model(model_name, *own)
+    if layers is not None:
+        sizes = sizes.model_copy(update={"layers": layers})
+    return Roofline(sizes, found.device, weights=weights, cache=cache, degree=found.count)
 
 
 def names(kind: Literal["devices", "models"]) -> list[str]:

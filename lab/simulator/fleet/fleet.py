@@ -14,6 +14,7 @@ from lab.simulator.fleet.nodes import FleetNode
 from lab.simulator.fleet.record import Conversation, FleetObserver, Record, Status
 from lab.simulator.fleet.request import FleetDevice, RequestRun
 from lab.simulator.fleet.text import Text, text_of
+from lab.simulator.fleet.writers import WRITERS
 from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop
@@ -199,7 +200,15 @@ class RunningConversation:
         node = fleet.route(new, record.text_tokens)
         text: Text = text_of(conversation, self._number, self._before, fleet.stream)
         self._run = RequestRun(
-            fleet, device, node, record, text, deadline, over=self._over, failed=lambda: self._end(Status.FAILED)
+            fleet,
+            device,
+            node,
+            record,
+            text,
+            deadline,
+            WRITERS[fleet.configuration.mode],
+            over=self._over,
+            failed=lambda: self._end(Status.FAILED),
         )
 
     def _over(self, run: RequestRun) -> None:

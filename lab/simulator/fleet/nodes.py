@@ -5,17 +5,21 @@ from typing import Protocol
 from gateway.balancing import queue_time
 from lab.simulator.configuration.devices import VerifierKeys
 from lab.simulator.fleet.record import Sample
-from lab.simulator.fleet.text import RuleTarget
+from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
 from lab.simulator.virtual.rounds import VirtualRounds
 from lab.simulator.virtual.world import EventLoop, SharedDevice, Verifier
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.head_drafts import HeadQuestion
 
 
 class TextHere(Protocol):
-    """A text that a node writes."""
+    """A text that a node writes. `name`: of its session."""
 
+    name: str
+    text: Text
     deadline: float
 
     @property
@@ -42,18 +46,25 @@ class FleetNode:
         run = SharedDevice(loop).run if kind.shares_device else None
         engine = None if draft is None else DraftEngine(loop, draft.pass_cost, draft.slots, run=run)
         self.learnt = Learnt(engine)  # of server-side drafting, as `rounds`
+        self._heads: dict[str, Agreeing] = {}  # what the target's head drafts, by the name of the text
         self.verifier = Verifier(
             loop,
-            RuleTarget(slots=kind.slots, context_length=kind.longest, max_batch_tokens=kind.batch_tokens),
+            RuleTarget(
+                0 if kind.head is None else kind.head.depth,
+                slots=kind.slots,
+                context_length=kind.longest,
+                max_batch_tokens=kind.batch_tokens,
+            ),
             self._takes,
             pass_times=self.pass_times,
             prefill_chunk=kind.prefill_chunk,
             batching_window=batching_window,
             max_queue=kind.max_queue,
             run=run,
+            head=None if kind.head_cost is None else (kind.head_cost, self._propose),
         )
         self.rounds: VirtualRounds | None = None
-        if engine is not None:
+        if engine is not None or kind.head is not None:
             self.rounds = VirtualRounds(loop, self.verifier, engine, self.pass_times, overlaps=run is None)
 
     def _takes(self, plan: BatchPlan) -> float:
@@ -64,6 +75,11 @@ class FleetNode:
         self.rows += len(sequences)
         self.tokens += sum(tokens for tokens, _ in sequences)
         return seconds
+
+    def _propose(self, asked: HeadQuestion) -> Proposal | None:
+        """What the target's head drafts; None: the text is over."""
+        head, text = self._heads.get(asked.session.id), asked.session.tokens
+        return None if head is None else head.expand(text, [asked.tail], asked.runners_up).proposals[0]
 
     def sample(self) -> Sample:
         """A sample of the node now."""
@@ -91,6 +107,13 @@ class FleetNode:
         """Note that a text has gone there."""
         self.runs[text] = None
         self._begun += 1
+        if self.kind.head is not None:
+            self._heads[text.name] = Agreeing(Choices(text.text, self.kind.head.agreement.built))
+
+    def ended(self, text: TextHere) -> None:
+        """Note that a text is written no longer."""
+        self.runs.pop(text, None)
+        self._heads.pop(text.name, None)
 
     @property
     def queue(self) -> int:

@@ -8,6 +8,7 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from backends.scripted import BEGIN, ScriptedBackend
 from lab.simulator.fleet.record import Conversation
 from lab.simulator.virtual.agreement import Agreement
 from specpair.drafters.base import Expansion
-from specpair.engines.backend import Entry, Logits
+from specpair.engines.backend import Entry, HeadEntry, Logits
 from specpair.speculation.drafting.tree import Proposal
 
 _ROWS = np.eye(258, dtype=np.float32)
@@ -33,7 +34,16 @@ def next_token(before: int, last: int) -> int:
 
 
 class RuleTarget(ScriptedBackend):
-    """The target, greedy only: one-hot logits of the rule's token."""
+    """The target, greedy only: one-hot logits of the rule's token. What its head drafts is not in its rows: see
+    `VirtualHead`."""
+
+    def __init__(self, head_depth: int = 0, **options: Any) -> None:
+        """`options`: of a `ScriptedBackend`."""
+        super().__init__(**options)
+        self.head_depth = head_depth
+
+    def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
+        return _ROWS[[0] * len(batch)]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []

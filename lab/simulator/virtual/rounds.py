@@ -12,9 +12,13 @@ from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.tree import Proposal
+from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.arrived_drafts import Answer, Request
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.generation.draft_model import PASS_TOKENS
-from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
+from verifier_server.generation.pass_costs import PassCosts
+from verifier_server.generation.round_policy import RoundPolicy, RoundText
 from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session
 
@@ -25,7 +29,7 @@ class VirtualMember:
 
     session: Session
     position: int  # tokens of the text that need not be reported
-    drafter: Drafter
+    drafter: Drafter | None  # None: only the target's head drafts
     acceptance: AcceptanceModel
     report: Callable[[Answer, Draft], object]  # takes each answer, with the draft that it answers
     # Called where the verifier is overloaded and does not take the text, which has left then. None: that is an error.
@@ -53,20 +57,33 @@ class VirtualRounds:
         self,
         clock: EventLoop,
         verifier: Verifier | World,
-        engine: DraftEngine,
+        engine: DraftEngine | None,
         pass_times: Sequence[float],
         *,
         overlaps: bool,
     ) -> None:
-        """`pass_times`, `overlaps`: as for `PassCosts` and `RoundPolicy`."""
+        """`engine`: of the draft model; None: only the target's head drafts.
+        `pass_times`, `overlaps`: as for `PassCosts` and `RoundPolicy`.
+        """
         self._clock, self._verifier, self._engine = clock, verifier, engine
-        self._rounds = Rounds(RoundPolicy(PassCosts(pass_times, {DraftSource.MODEL: engine.step_time}), overlaps))
+        depth, step_times = verifier.backend.head_depth, dict[DraftSource, float]()
+        if depth:
+            step_times[DraftSource.HEAD] = verifier.head_time
+        if engine is not None:
+            step_times[DraftSource.MODEL] = engine.step_time
+        # Seconds of a draft step, of the fastest source, as `SharedDraftModel` has it.
+        self.step_time = min(step_times.values())
+        self._depths = {DraftSource.HEAD: depth, DraftSource.MODEL: 0 if engine is None else MAX_AUTO}
+        self._rounds = Rounds(RoundPolicy(PassCosts(pass_times, step_times), overlaps))
         self._members: dict[RoundText, VirtualMember] = {}
         self._opening: list[Request] = []  # prefills for the next pass
         self._wakes: float | None = None
 
     def read(self, member: VirtualMember) -> None:
         """Have the draft model read what it does not hold of the text so far, chunk by chunk."""
+        engine = self._engine
+        if engine is None:
+            return
         chunk = min(member.position - member.held, PASS_TOKENS)
 
         def over() -> None:
@@ -76,7 +93,7 @@ class VirtualRounds:
                 self._join(member)
 
         if chunk > 0:
-            self._engine.run([(chunk, member.held)], over)
+            engine.run([(chunk, member.held)], over)
 
     def write(self, member: VirtualMember) -> None:
         """Have the target read the text so far; once the draft model has, too, it is written with the others."""
@@ -108,14 +125,14 @@ class VirtualRounds:
     def _join(self, member: VirtualMember) -> None:
         """Take the text in and report the answer to its prefill, once both models have read it."""
         answer, session = member.opened, member.session
-        if answer is None or member.held < member.position:
+        if answer is None or (self._engine is not None and member.held < member.position):
             return
         if answer.finish_reason is None:
             known = [*session.tokens[: member.position], *answer.tokens]
             ends = self._verifier.backend.vocabulary.ends
             text = CommittedText(known, ends, member.lookups, member.acceptance)
             max_drafts = self._verifier.scheduler.max_drafts
-            member.text = RoundText(text, member.acceptance, session.limit, max_drafts)
+            member.text = RoundText(text, member.acceptance, session.limit, max_drafts, self._depths)
             self._members[member.text] = member
             self._rounds.join(member.text)
             self._soon()
@@ -132,10 +149,12 @@ class VirtualRounds:
     def _look(self) -> None:
         """Begin the passes that are due."""
         while (due := self._rounds.next(self._clock.now)) is not None:
-            if isinstance(due, DraftPass):
-                self._draft(due)
-            else:
+            if isinstance(due, TargetPass):
                 self._judge(due)
+            elif due.source is DraftSource.HEAD:
+                self._ask_head(due)
+            else:
+                self._draft(due)
         if not self._members and self._opening:
             self._submit()
         wakes = self._rounds.wake_at
@@ -143,7 +162,22 @@ class VirtualRounds:
             self._clock.at(wakes, self._look)
         self._wakes = wakes
 
+    def _ask_head(self, due: DraftPass) -> None:
+        began = self._clock.now
+        asked = [
+            HeadQuestion(self._members[text].session, len(text.text.known), tail, 1)
+            for text, tail in zip(due.texts, due.tails, strict=True)
+        ]
+
+        def over(proposals: Sequence[Proposal | None]) -> None:
+            self._rounds.drafted(proposals, len(asked), began, self._clock.now)
+            self._look()
+
+        self._verifier.ask_head(asked, over)
+        self._clock.at(began, self._verifier.look)
+
     def _draft(self, due: DraftPass) -> None:
+        assert self._engine is not None, "a draft pass of a model has one"
         began = self._clock.now
         asked = [
             (self._members[text], text.text.known[:], tail) for text, tail in zip(due.texts, due.tails, strict=True)
@@ -151,7 +185,10 @@ class VirtualRounds:
         batch = [member.feed(known, tail) for member, known, tail in asked]
 
         def over() -> None:
-            proposals = [member.drafter.expand(known, [tail], 1).proposals[0] for member, known, tail in asked]
+            proposals = [
+                None if member.drafter is None else member.drafter.expand(known, [tail], 1).proposals[0]
+                for member, known, tail in asked
+            ]
             self._rounds.drafted(proposals, sum(fed for fed, _ in batch), began, self._clock.now)
             self._look()
 

@@ -7,14 +7,19 @@ programs themselves take is left out.
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from lab.simulator.costs.cost import PassCost
+from lab.simulator.virtual.head import VirtualHead
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import SpecPairError
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.engine.arrived_drafts import Answer, OnAnswer, Request
 from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.head_drafts import HeadQuestion
 from verifier_server.engine.scheduler import Scheduler
 
 
@@ -59,14 +64,22 @@ class Verifier:
         check: bool = False,
         on_pass: Callable[[float, BatchPlan], object] = lambda began, plan: None,
         run: Callable[[float, Callable[[], None]], None] | None = None,
+        head: tuple[PassCost, Callable[[HeadQuestion], Proposal | None]] | None = None,
         **options: object,
     ) -> None:
         """`cost`, `check`, `options`: as for `World`.
         `on_pass`: called as a pass begins, with the time and its plan.
         `run`: that of a `SharedDevice`; None: the verifier has its device for itself.
+        `head`: of the target, as for `VirtualHead`; None: it has none.
         """
         self.backend = backend
-        self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
+        self.head_time = 0.0 if head is None else head[0].seconds([(1, 0)])  # seconds of a step, as timed at load
+        self.scheduler = Scheduler(backend, head_time=self.head_time, **options)  # type: ignore[arg-type]
+        self._head = None if head is None else VirtualHead(self.scheduler, *head)
+        if self._head is not None:
+            self.scheduler.head = self._head
+        # Questions for the head that wait for the end of a pass, and who takes the answers.
+        self._asked: deque[tuple[Sequence[HeadQuestion], Callable[[Sequence[Proposal | None]], object]]] = deque()
         self.stopped = False  # whether it is lost: it computes nothing any more
         self._loop, self._cost, self._check, self._on_pass = loop, cost, check, on_pass
         self._run = run or (lambda seconds, over: loop.at(loop.now + seconds, over))
@@ -80,6 +93,9 @@ class Verifier:
             self.scheduler.check_integrity()
         if self._busy:
             return
+        if self._asked:
+            self._answer(*self._asked.popleft())
+            return
         began = self._loop.now
         plan = self.scheduler.plan(began)
         if plan is None:
@@ -87,7 +103,37 @@ class Verifier:
                 assert self.scheduler.wake_at > began, "it would never sleep"
                 self._loop.at(self.scheduler.wake_at, self.look)
             return
-        self.scheduler.predict(plan, lambda: self._loop.now)
+        drafting = 0.0
+        if self._head is not None:
+            head, before = self._head, self._head.spent
+            self.scheduler.predict(plan, lambda: began + head.spent - before)
+            drafting = head.spent - before
+        else:
+            self.scheduler.predict(plan, lambda: self._loop.now)
+        if drafting:
+            self._occupy(drafting, lambda: self._extend(plan))
+        else:
+            self._extend(plan)
+
+    def ask_head(self, asked: Sequence[HeadQuestion], then: Callable[[Sequence[Proposal | None]], object]) -> None:
+        """Have the target's head answer before the next pass, and call `then` with what it drafts: as
+        `TokenEngine.ask_head`. The caller calls `look` afterwards."""
+        self._asked.append((asked, then))
+
+    def _answer(self, asked: Sequence[HeadQuestion], then: Callable[[Sequence[Proposal | None]], object]) -> None:
+        assert self._head is not None, "there is no head to ask"
+        before = self._head.spent
+        found = self._head.answer(asked)
+
+        def over() -> None:
+            then(found)
+            self.look()
+
+        self._occupy(self._head.spent - before, over)
+
+    def _extend(self, plan: BatchPlan) -> None:
+        """Run the pass."""
+        began = self._loop.now
         self._on_pass(began, plan)
         try:
             logits = self.backend.extend(plan.batch)
@@ -95,15 +141,23 @@ class Verifier:
             self.scheduler.failed(plan, error)
             self._loop.at(began, self.look)
             return
+
+        def over() -> None:
+            self.scheduler.conclude(plan, logits, began, self._loop.now)
+            self.look()
+
+        self._occupy(self._cost(plan), over)
+
+    def _occupy(self, seconds: float, then: Callable[[], object]) -> None:
+        """Be busy for so long, and then call `then`, unless the verifier is lost by then."""
         self._busy = True
 
         def over() -> None:
             if not self.stopped:
                 self._busy = False
-                self.scheduler.conclude(plan, logits, began, self._loop.now)
-                self.look()
+                then()
 
-        self._run(self._cost(plan), over)
+        self._run(seconds, over)
 
 
 class World(EventLoop):
@@ -125,6 +179,7 @@ class World(EventLoop):
             self, backend, cost, check=check, on_pass=lambda began, plan: self.plans.append((began, plan)), **options
         )
         self.scheduler = self._verifier.scheduler
+        self.head_time, self.ask_head = self._verifier.head_time, self._verifier.ask_head
 
     def look(self) -> None:
         """Have the verifier look."""

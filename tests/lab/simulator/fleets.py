@@ -9,7 +9,7 @@ from lab.simulator.fleet.record import Conversation, Record, Sample, Turn
 
 TARGET = {"law": "linear", "decode_ms": 25, "per_token_ms": 0.5, "per_sequence_ms": 0.2}
 DRAFT = {"law": "linear", "decode_ms": 8, "per_token_ms": 1.2, "per_sequence_ms": 0.1}
-MODES = ("target", "fused", "lockstep", "remote")
+MODES = ("target", "fused", "lockstep", "remote", "auto")
 WORKLOAD = {"arrival": "poisson", "rate_rps": 1, "prompt_tokens": 9, "output_tokens": 5}  # of files, not of these tests
 
 

@@ -108,7 +108,7 @@ def test_mistakes_are_named_with_their_place(before: str, after: str, message: s
     ("before", "after", "at", "message"),
     [
         ("burn_in_ms: 5000", "burn_in_ms: 60000", "burn_in_ms", "burn_in_ms, 60000, leaves nothing"),
-        ("mode: remote", "mode: fused", "- name: big", "needs the key draft"),
+        ("mode: remote", "mode: fused", "- name: big", "needs draft or head"),
         ("drafters: phone", "drafters: fone", "drafters: fone", "connections: drafters: no kind 'fone'"),
         ("name: phone", "name: laptop", "- name: laptop", "two kinds are called 'laptop'"),
         ("      agreement: 0.7", "      agreement: 0.7\n      model: m", "      model: m", "has model and cost"),

@@ -10,7 +10,8 @@ from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.committed_text import CommittedText
 from specpair.speculation.drafting.tree import Proposal
-from verifier_server.generation.round_policy import ChosenDrafts, PassCosts, RoundPolicy, RoundText
+from verifier_server.generation.pass_costs import PassCosts
+from verifier_server.generation.round_policy import ChosenDrafts, RoundPolicy, RoundText
 
 STEP = 0.1  # seconds of a pass of the target; a further token takes a hundredth of it
 MODEL, HEAD = DraftSource.MODEL, DraftSource.HEAD
@@ -167,3 +168,26 @@ def test_a_head_that_does_not_pay_is_tried_now_and_then() -> None:
         assert rounds < 1000
     assert rounds >= 50, "a hundredth of the time at most"
     assert alone.trial([text]) == ([text], HEAD) and not alone.trial_due([text])
+
+
+def test_a_source_that_seemed_worse_drafts_again_now_and_then() -> None:
+    lasting, given = RoundPolicy(PassCosts(TIMES, {HEAD: 0.1 * STEP, MODEL: 0.1 * STEP}), False), texts(0.9)
+    given[0].depths = {HEAD: 3, MODEL: 16}
+    sources = []
+    for _ in range(80):
+        chosen = lasting.before_target(given, [0])
+        sources.append(None if chosen is None else chosen.source)
+        lasting.over(1, 3, STEP, drafted=True)
+    assert 1 <= sources.count(HEAD) <= 3 and sources.count(MODEL) == 80 - sources.count(HEAD)
+
+
+def test_a_model_that_would_read_for_long_is_not_tried_again() -> None:
+    lasting = RoundPolicy(PassCosts(TIMES, {HEAD: 0.1 * STEP, MODEL: 0.2 * STEP}), False)
+    (text,) = texts(0.9, source=HEAD, depths={HEAD: 3, MODEL: 16})
+    assert text.text.untested == 0
+    text.text.commit([7] * 800)
+    text.look(0.0)
+    for _ in range(100):
+        chosen = lasting.before_target([text], [0])
+        assert chosen is not None and chosen.source is HEAD
+        lasting.over(1, 3, STEP, drafted=True)

@@ -6,7 +6,8 @@ from typing import Any, cast
 from specpair.speculation.draft import DraftSource
 from verifier_server.engine.arrived_drafts import Request
 from verifier_server.engine.interface import TokenEngine
-from verifier_server.generation.round_policy import PassCosts, RoundPolicy
+from verifier_server.generation.pass_costs import PassCosts
+from verifier_server.generation.round_policy import RoundPolicy
 from verifier_server.generation.round_thread import RoundThread
 from verifier_server.generation.rounds import Rounds
 
