@@ -81,7 +81,7 @@ class Backend(ABC):
     max_leaves: int | None = None
     max_nodes: int | None = None
     head_depth: int = 0
-    head_name: str = ""
+    head_name: str = "MTP head"
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name
