@@ -112,8 +112,7 @@ class TorchBackend(Backend):
         if free is not None:
             check_room(self, free)
         self._cache = SlotCache(shapes, self.slots, positions, dtype, self._device)
-        size = self.vocabulary.size
-        self._head = None if head is None else TorchHead(head, self._cache, self.max_batch_tokens, size)
+        self._head = None if head is None else TorchHead(head, self._cache, self.max_batch_tokens, self.vocabulary.size)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
         self._run: Any = LaunchModule(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
@@ -128,7 +127,7 @@ class TorchBackend(Backend):
         if shapes.states:
             check_continues(self, dtype, family)
             self._states = RecurrentStates(
-                self._cache, self.slots, self._read, self.max_batch_tokens, size, shapes.takes_back
+                self._cache, self.slots, self._read, self.max_batch_tokens, self.vocabulary.size, shapes.takes_back
             )
         if compiler is not None:
             launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
@@ -163,8 +162,8 @@ class TorchBackend(Backend):
             pieces = [Entry(slot, 0, [0], 0) for slot in slots]
             for _ in range(2 if mode else 1):  # CUDA records a graph in the second run only
                 logits = self._launch(Launch((count, width), pieces, slots), slots, span)
-            if self.has_top_logits:
-                self.has_top_logits = warm(logits, self.vocabulary.size, self._chunk, self.model_name)
+            size = self.vocabulary.size
+            self.has_top_logits = self.has_top_logits and warm(logits, size, self._chunk, self.model_name)
         for span in self._spans:
             self._write("copy", 0, self.slots - 1, span)
             self._write("clear", 0, span)
@@ -285,9 +284,8 @@ class TorchBackend(Backend):
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
         """Record moves. They run before the next pass, for all slots together, since each layer takes a call."""
-        moved = ((entry.start + at, target) for target, at in enumerate(path, entry.start + entry.trunk))
-        moves = [(entry.slot, place, target) for place, target in moved if place != target]
-        self._moves += moves
+        moves = [(entry.slot, entry.start + at, target) for target, at in enumerate(path, entry.start + entry.trunk)]
+        self._moves += [each for each in moves if each[1] != each[2]]
         if self._head is not None:
             self._head.moved(moves)
 
@@ -331,6 +329,8 @@ class TorchBackend(Backend):
         if self._reach[slot]:
             self._write("clear", slot, self._span(self._reach[slot]))
             self._reach[slot] = 0
+        if self._head is not None:
+            self._head.cut(slot, 0)
         if self._states is not None:
             self._states.forget(slot)
 

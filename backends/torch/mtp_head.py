@@ -121,13 +121,14 @@ def _obstacle(model: Any, options: LoadOptions, compiler: str | None, stateful: 
 
 
 class _Line(NamedTuple):
-    """Pairs of one slot in a launch: their tokens, hidden states (pairs, width), and the position of the first."""
+    """Pairs of one slot in a launch: tokens, from position `first` on, and hidden states (pairs, width), which lie in
+    the cache from `place` on."""
 
     slot: int
     first: int
+    place: int
     tokens: Sequence[int] | Numbers
     states: Tensor
-    place: int
 
 
 @dataclass(slots=True)
@@ -158,7 +159,7 @@ class TorchHead:
         """Note that the target has read these entries."""
         for entry in entries:
             self._tokens[entry.slot, entry.start : entry.end] = entry.tokens
-            self._cut(entry.slot, entry.start)
+            self.cut(entry.slot, entry.start)
 
     def moved(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """Note that tokens are moved within a slot: slot, place and target of each, in the order of the moves."""
@@ -169,10 +170,10 @@ class TorchHead:
         """Note that slot `destination` was made to hold the first `length` tokens of `source` and nothing else."""
         self._tokens[destination, :length] = self._tokens[source, :length]
         self._read[destination] = self._read[source]
-        self._cut(destination, length)
+        self.cut(destination, length)
 
-    def _cut(self, slot: int, length: int) -> None:
-        """Forget the pairs that are not of a slot's first `length` tokens. Its first token is in none."""
+    def cut(self, slot: int, length: int) -> None:
+        """Forget the pairs that are not of a slot's first `length` tokens. The first token of all is in none."""
         self._read[slot] = min(self._read[slot], max(0, length - 1))
         self._chains[slot] = _Chain()
 
@@ -181,7 +182,7 @@ class TorchHead:
         for slot, start, tail in batch:
             chain = self._chains[slot]
             if chain.start != start:
-                self._cut(slot, start)
+                self.cut(slot, start)
                 chain = self._chains[slot] = _Chain(start)
             same = common_prefix(chain.tokens, tail[:-1])
             del chain.tokens[same:], chain.states[same:]
@@ -204,7 +205,7 @@ class TorchHead:
     def _waiting(self, slot: int, end: int) -> _Line:
         """The pairs of a slot's tokens that wait, up to the place `end`."""
         read = self._read[slot]
-        return _Line(slot, read + 1, self._tokens[slot, read + 1 : end + 1], self._hidden[slot, read:end], read)
+        return _Line(slot, read + 1, read, self._tokens[slot, read + 1 : end + 1], self._hidden[slot, read:end])
 
     def _next(self, slot: int, start: int, tail: Sequence[int]) -> _Line:
         """The pairs of a slot's tokens that wait, and that of the next token of a tail."""
@@ -212,9 +213,9 @@ class TorchHead:
         token, at = tail[len(chain.tokens)], start + len(chain.tokens)
         if not start:  # nothing is before the first token of a text
             state = chain.states[-1] if at else torch.zeros_like(self._hidden[slot, 0])
-            return _Line(slot, at, [token], state[None], at)
+            return _Line(slot, at, at, [token], state[None])
         if at > start:
-            return _Line(slot, at, [token], chain.states[-1][None], at - 1)
+            return _Line(slot, at, at - 1, [token], chain.states[-1][None])
         waiting = self._waiting(slot, start - 1)
         states = self._hidden[slot, self._read[slot] : start]
         return waiting._replace(tokens=np.append(waiting.tokens, token), states=states)
