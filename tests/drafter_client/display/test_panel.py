@@ -40,7 +40,7 @@ def everything(mode: str = "remote") -> Stats:
         resumed=[] if mode == "solo" else [9, 78],
         outages=0 if mode == "solo" else 2,
         outage_time=0.0 if mode == "solo" else 1.25,
-        token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 22, 8), strict=True))).elements()],
+        token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 15, 7, 8), strict=True))).elements()],
         sampling={
             **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
             **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
+from specpair.speculation.drafting.tree import TreeNode
+from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, prospects, worth_sending
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, RejectionPolicy, best_rejection_policy
 from specpair.speculation.policy.timing import LatencyModel
 from tests.examples import examples
@@ -255,3 +256,12 @@ def test_shared_passes_self_continue_but_announce_the_draft() -> None:
     assert _plan(0.9, 0.002, 0.004, 100.0, shared=True).self_continue
     soon = _plan(0.9, 0.002, 0.004, 100.0, next_draft_ready=0.99, shared=True)
     assert soon.self_continue and _next_in(soon) < 0.005
+
+
+def test_a_fixed_length_ends_before_a_token_that_nothing_proposes() -> None:
+    """A drafter without a token proposes one of confidence 0."""
+    path = [TreeNode(5, confidence, None) for confidence in (0.9, 0.4, 0.0, 0.8)]
+    fixed, chances = DraftLength(8, 16), [1.0, 0.9, 0.4, 0.0, 0.0]
+    assert fixed.to_send(path, chances, 0) == 2
+    assert fixed.to_send(path, chances, 3) == 4, "what stands before `since` is committed by then"
+    assert DraftLength(1, 16).to_send(path, chances, 0) == 1
