@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from backends.machine import cores_to_use
 from backends.registry import load_draft
-from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
+from specpair.drafters.base import NGRAM_LOOKUP, OWN_HEAD, Drafter, NgramDrafter
 from specpair.drafters.composed_drafter import can_compose
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine, pass_times, warmest
@@ -21,7 +21,6 @@ from verifier_server.engine.choice import NGRAM
 from verifier_server.engine.interface import EngineInfo
 from verifier_server.settings import Settings
 
-OWN_HEAD = "MTP head"
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 PASS_TOKENS = 128  # of a text that the draft model reads, in a pass for which the draft steps of others may wait
 
