@@ -140,6 +140,8 @@ class ModelInfo(Response):
     ] = False
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    head_depth: Annotated[Count, Field(description="Tokens that its own head drafts in a row, at most; 0: none.")] = 0
+    head_pass_ms: Annotated[Milliseconds | None, Field(description="A step of the head; null: not measured.")] = None
     threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0
     machine: Annotated[
         Name | None, Field(description="A hash that is the same for all programs on the verifier's machine.")
@@ -163,6 +165,11 @@ class ModelInfo(Response):
     def draft_pass_time(self) -> float | None:
         """Seconds of the draft model's pass over one token; None: not measured."""
         return seconds(self.draft_pass_ms)
+
+    @property
+    def head_pass_time(self) -> float | None:
+        """Seconds of a step of the model's own head; None: not measured."""
+        return seconds(self.head_pass_ms)
 
 
 class VocabularyResponse(Response):
@@ -227,7 +234,7 @@ class DeletedResponse(Response):
 
 _OF_THE_TEXT = {"name", "noise", "vocabulary"}
 # Other values at each start of one verifier.
-_MEASURED = {"pass_ms", "wide_pass_ms", "draft_pass_ms", "kv_bytes", "identity"}
+_MEASURED = {"pass_ms", "wide_pass_ms", "draft_pass_ms", "head_pass_ms", "kv_bytes", "identity"}
 _OF_THE_PLACE = {"machine"}  # other values at each replica of one service
 
 

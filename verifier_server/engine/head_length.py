@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.timing import Mean
 
-_EXPECTED = 0.7  # share of predictions that are expected to be accepted where those before are, before any was judged
+# Share of predictions that are expected to be accepted where those before are, before any was judged, and how many
+# judged ones that counts for.
+_EXPECTED, _WEIGHT = 0.7, 4
 _FADING = 0.98  # weight of the past in these shares
 _TRIED = 64  # steps without a prediction after which one is made again
 _GAIN = 1.03  # least gain in tokens per second: an estimate has errors
@@ -22,7 +24,9 @@ class HeadLength:
         self._pass_times = CostByWidth.of(pass_times)
         self._step = Mean(_FADING)
         self._step.learn(step_time)
-        self._accepted = [_EXPECTED] * depth  # by depth: share of those behind accepted ones
+        self._accepted = [Mean(_FADING) for _ in range(depth)]  # by depth: share of those behind accepted ones
+        for each in self._accepted * _WEIGHT:
+            each.learn(_EXPECTED)
         self._without = 0  # steps since the last prediction
 
     def best(self, sessions: int, width: int, others: int = 0) -> int:
@@ -35,7 +39,7 @@ class HeadLength:
         brought, chance, found = float(sessions + others), float(sessions), 0
         best = _GAIN * brought / self._pass_times.at(width)
         for length, share in enumerate(self._accepted, 1):
-            chance *= share
+            chance *= share.value
             brought += chance
             rate = brought / (self._pass_times.at(width + length * sessions) + length * self._step.value)
             if rate > best:
@@ -48,7 +52,7 @@ class HeadLength:
     def learn(self, judged: int, accepted: int) -> None:
         """Learn from a step that judged `judged` predictions and accepted `accepted`."""
         for depth in range(min(judged, accepted + 1)):
-            self._accepted[depth] += (1.0 - _FADING) * ((depth < accepted) - self._accepted[depth])
+            self._accepted[depth].learn(depth < accepted)
 
     def took(self, seconds: float) -> None:
         """Learn from a step of the head."""

@@ -17,6 +17,7 @@ from specpair.drafters.run.events import Committed
 from specpair.protocol.errors import Overloaded
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.modes.estimate import FUSED, REMOTE, TARGET, WARM_UP, PairLatencies
 from specpair.speculation.policy.modes.rates import ModeRates
 from specpair.speculation.policy.modes.selector import ModeSelector
@@ -231,6 +232,9 @@ def _selector(run: RequestRun) -> ModeSelector:
         run.network.rtt,
         draft=None if engine is None else engine.step_time,
         served_draft=None if node.rounds is None else node.rounds.step_time,
+        served_depth=MAX_AUTO if node.kind.head is None or node.kind.draft is not None else node.kind.head.depth,
+        head=node.verifier.head_time or None,
+        head_depth=node.verifier.backend.head_depth,
     )
     return ModeSelector(ModeRates(modes, machines, drafts))
 

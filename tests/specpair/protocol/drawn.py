@@ -80,7 +80,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {  # of a field
     "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
     "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
     "mean_acceptance_length": st.none() | st.floats(1.0, 1e6),
-    "draft_pass_ms": st.none() | MS,
+    **dict.fromkeys(("draft_pass_ms", "head_pass_ms"), st.none() | MS),
     "pass_ms": st.lists(MS, max_size=3),
     "wide_pass_ms": st.lists(st.tuples(st.integers(1, 8192), MS), max_size=3),
     "vocabulary": FINGERPRINTS,

@@ -134,6 +134,7 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "predictions": False,
     "prefixes": True,
     "draft_model": "small",
+    "head_depth": 3,
     "threads": 3,
     "noise": "gumbel-2",
     "vocabulary": replace(VOCABULARY, ordinary="other"),
@@ -143,6 +144,7 @@ OWN: dict[str, Any] = {
     "wide_pass_ms": [(32, 9.0)],
     "pass_ms": [9.0],
     "draft_pass_ms": 0.3,
+    "head_pass_ms": 0.2,
     "kv_bytes": 7,
     "machine": "another",
 }

@@ -61,6 +61,11 @@ class PairLatencies:
     # the draft model has to read before it drafts. None: the ends share no cores, and reading keeps nobody waiting.
     read: float | None = None
     trees: bool = False  # whether the verifier takes trees of drafts in mode `remote`
+    served_depth: int = MAX_AUTO  # tokens that the server drafts in a row, at most
+    # A step of the target's own head, with which the verifier continues by itself in mode `remote`, and the tokens that
+    # it drafts in a row, at most. None: not known.
+    head: float | None = None
+    head_depth: int = 0
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
@@ -152,11 +157,23 @@ def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
         latencies.exchanged(machines.link + work, 0.0, 0.0)
         mechanisms = mechanisms_of(shares_cores=same_cores, self_continue=machines.self_continue, may_change_mode=True)
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
+    if mode == FUSED:
+        chances[machines.served_depth + 1 :] = [0.0] * max(0, MAX_AUTO + 1 - machines.served_depth)
     reached = _REACHED[_alike(mode, machines)] * prospects(latencies, chances, mechanisms, _PREPARED).rate
     takes_trees = mode == REMOTE and machines.trees and machines.read is None
     if takes_trees and latencies.verify(_WIDE) <= _FLAT * latencies.verify(0):
         reached *= _BY_TREES
-    return max(reached, 1.0 / (latencies.verify(0) + work)) if mechanisms.self_continue else reached
+    return max(reached, _by_itself(latencies, machines, work)) if mechanisms.self_continue else reached
+
+
+def _by_itself(latencies: LatencyModel, machines: PairLatencies, work: float) -> float:
+    """Tokens per second of self-continuation, with the target's head where that is faster. `work`: seconds of a round
+    beside the pass."""
+    best, tokens = 0.0, 0.0
+    for depth in range(1 + (0 if machines.head is None else machines.head_depth)):
+        tokens += PRIOR**depth
+        best = max(best, tokens / (latencies.verify(depth) + depth * (machines.head or 0.0) + work))
+    return best
 
 
 WARM_UP = 8  # tokens at the beginning of a stretch that are not timed

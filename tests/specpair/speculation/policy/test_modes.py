@@ -200,3 +200,15 @@ def test_comparisons_narrow_the_share_and_old_ones_fade() -> None:
     for _ in range(10):
         acceptance.learn(10, 40)
     assert acceptance.likely == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_head_that_drafts_few_tokens_makes_fused_slower_and_remote_faster() -> None:
+    """In mode `remote`, the verifier continues by itself with it."""
+    machines = PairLatencies(PASS_TIMES, 0.06, 0.02, 0.002)
+    with_head = replace(machines, served_depth=3, head=0.002, head_depth=3)
+    plain, head = (ModeRates(MODES, each, SHARED).estimates for each in (machines, with_head))
+    assert head[FUSED].likely < 0.95 * plain[FUSED].likely
+    assert head[REMOTE].likely > 1.3 * plain[REMOTE].likely
+    assert head[TARGET] == plain[TARGET]
+    dear = ModeRates(MODES, replace(machines, head=1.0, head_depth=3), SHARED).estimates
+    assert dear == plain, "a head that takes longer than a pass is not used"
