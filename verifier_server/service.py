@@ -213,6 +213,7 @@ class Service:
             prefixes=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else milliseconds(draft.step_time),
+            head=backend.head_name if backend.head_depth else None,
             head_depth=backend.head_depth,
             head_pass_ms=milliseconds(backend.head_time) if backend.head_depth else None,
             threads=backend.threads,

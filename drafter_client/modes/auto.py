@@ -25,7 +25,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode, Options
-from specpair.drafters.base import NGRAM_LOOKUP, OWN_HEAD, Drafter
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter
 from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
@@ -94,7 +94,7 @@ class ModeSelection:
             draft=None if times is None else times.token,
             read=(0.0 if times is None else times.read) if shares_cores else None,
             trees=info.trees,
-            served_depth=info.head_depth if info.draft_model == OWN_HEAD else MAX_AUTO,
+            served_depth=info.head_depth if info.head and info.draft_model == info.head else MAX_AUTO,
             head=info.head_pass_time,
             head_depth=info.head_depth,
         )

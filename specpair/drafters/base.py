@@ -85,7 +85,6 @@ class StrategyRefused(DrafterError):
 
 
 NGRAM_LOOKUP = "n-gram lookup"
-OWN_HEAD = "MTP head"  # the name of the target's own head, where it drafts alone
 
 
 class NgramDrafter:

@@ -140,6 +140,7 @@ class ModelInfo(Response):
     ] = False
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    head: Annotated[Name | None, Field(description="The head that drafts for it, by its kind; null: none.")] = None
     head_depth: Annotated[Count, Field(description="Tokens that its own head drafts in a row, at most; 0: none.")] = 0
     head_pass_ms: Annotated[Milliseconds | None, Field(description="A step of the head; null: not measured.")] = None
     threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0

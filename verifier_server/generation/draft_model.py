@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from backends.machine import cores_to_use
 from backends.registry import load_draft
-from specpair.drafters.base import NGRAM_LOOKUP, OWN_HEAD, Drafter, NgramDrafter
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.composed_drafter import can_compose
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine, pass_times, warmest

@@ -134,6 +134,7 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "predictions": False,
     "prefixes": True,
     "draft_model": "small",
+    "head": "EAGLE-3 head",
     "head_depth": 3,
     "threads": 3,
     "noise": "gumbel-2",
