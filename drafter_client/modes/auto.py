@@ -73,8 +73,7 @@ class ModeSelection:
         """
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
-        self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
-        self._memory = memory
+        self._setting, self._memory = Setting(info.name, info.engine, first, draft, info.draft_model), memory
         # Earlier links of this run: round trip, measurements by mode, and `ModeSelector.written`.
         self._links: list[tuple[float, dict[str, estimate.ModeMeasurement], float]] = []
         drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model or (NGRAM_LOOKUP if predicted else None)}
@@ -103,8 +102,7 @@ class ModeSelection:
         self._may_look_up = lookups != "never"
         self._found = estimate.AcceptanceEstimate(estimate.PRIOR_PREDICTION if predicted else _PRIOR_FOUND)
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
-        self._changed = 0  # probes in a row that found another link
-        self._probing, self._probed_at = False, now
+        self._probing, self._probed_at, self._changed = False, now, 0  # `_changed`: probes that found another link
 
     def time_draft_steps(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
         """Time a few draft steps for the beginning of a text; only the first call does, for all texts. Raises what the
