@@ -1,6 +1,7 @@
 """MTP heads draft what llama.cpp's own program drafts, whatever the slots did before."""
 
 import json
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,10 +99,11 @@ class Text:
         self._draft = []
 
 
-def write(texts: Sequence[Text]) -> None:
-    """Write all of them to their ends, in shared passes."""
+def write(texts: Sequence[Text], turns: random.Random | None = None) -> None:
+    """Write all of them to their ends, in shared passes. `turns`: chooses the texts of each round; None: all."""
     backend = texts[0].backend
     while left := [each for each in texts if not each.over]:
+        left = left if turns is None else turns.sample(left, turns.randint(1, len(left)))
         while asking := [(each, asked) for each in left if (asked := each.question) is not None]:
             rows = backend.extend_head([asked for _, asked in asking])
             for (each, _), row in zip(asking, rows, strict=True):
@@ -129,6 +131,17 @@ def test_slots_in_shared_passes_draft_as_alone(opened: Callable[..., Backend], k
     for text in texts:
         text.read()
     write(texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slot_rolls_back_behind_passes_of_others(opened: Callable[..., Backend], kind: str) -> None:
+    """Between a rejection and the slot's next pass others have passes of their own, also in a hybrid model."""
+    records = [record for record in RECORDS if record["kind"] == kind]
+    backend = opened(kind, slots=3)
+    texts = [Text(backend, slot, record) for slot, record in zip(range(3), [*records, records[0]][:3], strict=False)]
+    for text in texts:
+        text.read()
+    write(texts, random.Random(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
