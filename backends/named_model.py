@@ -49,6 +49,8 @@ def file_of(
     options: LoadOptions,
     pull: str,
     head: str | None = None,
+    *,
+    required: bool = False,
 ) -> Path:
     """The file or folder of the model `name`, fetched unless it is in the cache.
 
@@ -60,6 +62,7 @@ def file_of(
     `options`: how it will be loaded.
     `pull`: the command that fetches it whatever the memory.
     `head`: the kind of head that is fetched with it, if it has one in a file of its own; None: none is.
+    `required`: whether the user asked for it. Else a model in the cache will do without it.
     """
 
     def check(listing: Listing, files: list[HubFile]) -> None:
@@ -75,6 +78,10 @@ def file_of(
 
     try:
         parsed, hub = parse_name(name), Hub()
+        if head is not None and not required:
+            found = find_model(parsed, hub, folder=engine != "llama_cpp")
+            if found is not None:  # the hub need not be asked for a head that nobody asked for
+                return found
         return fetch_model(parsed, hub, progress, check=check, folder=engine != "llama_cpp", head=head)
     except (HubError, MissingExtra) as error:
         raise ModelLoadError(str(error)) from error

@@ -71,7 +71,7 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
             report((at + done / max(total, 1)) / len(wanted))
 
         pull, head = f"verifier models pull {name}", kind if setting == "model" else None
-        found[setting] = file_of(name, engine, progress, options, pull, head)
+        found[setting] = file_of(name, engine, progress, options, pull, head, required=settings.draft_head is not None)
         _log.info("%s is %s", name, found[setting])
     if kind is not None and settings.hf is not None:
         found |= _head(settings, settings.hf, kind, found["model"])

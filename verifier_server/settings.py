@@ -133,7 +133,7 @@ class Settings(_Options):
             raise ValueError(f"draft: the engine {self.backend} runs no head of a model: set backend to {others}")
         if self.draft_head is not None:
             if self.backend != "llama_cpp":
-                raise ValueError(f"draft_head: the engine {self.backend} runs no head of a model: leave it out")
+                raise ValueError(f"draft_head: the engine {self.backend} takes no file with a head: leave it out")
             if not (os.path.isfile(self.draft_head) or (self.hf is not None and str(self.draft_head) in HEADS)):
                 raise ValueError(f"draft_head: {_no_file(self.draft_head)}")
             if self.draft in (BY_MODEL, OFF):

@@ -32,7 +32,7 @@ from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.command_line.start import interrupts_held
-from specpair.engines.backend import Backend, Entry, HeadEntry, Logits, Progress
+from specpair.engines.backend import Backend, Entry, HeadEntry, Logits, Progress, overflowed
 from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError, NoRoom
 from specpair.engines.load_options import COARSE_KV, MOST_SLOTS, LoadOptions
 
@@ -246,8 +246,7 @@ class LlamaBackend(Backend):
         wanted = self._batch.wanted[: self._batch.tokens]
         if not self._deterministic or np.count_nonzero(wanted) != 1:
             return 0
-        row = int(wanted.argmax())
-        wanted[row - 1 if row else 1] = 1
+        wanted[row - 1 if (row := int(wanted.argmax())) else 1] = 1
         return min(row, 1)
 
     def _copy(self, source: int, destination: int, length: int) -> None:
@@ -264,7 +263,10 @@ class LlamaBackend(Backend):
 
     def _extend_head(self, batch: Sequence[HeadEntry]) -> Logits:
         assert self._head is not None
-        return self._head.extend(batch)
+        rows = self._head.extend(batch)
+        if overflowed(rows):  # NaN in a cell would reach other slots
+            self._head.clear()
+        return rows
 
     def _splice(self, slot: int, start: int, end: int, source: int | None, first: int) -> None:
         self._sequences.forget(slot)

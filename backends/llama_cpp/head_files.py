@@ -57,7 +57,7 @@ def head_of(path: Path, options: LoadOptions) -> HeadFile | None:
         return _Check(options.head_file, target, path.stem).found()
     count, reason = count_heads(target)
     if not count and options.head == HEAD:
-        raise ModelLoadError(f"{path.stem} cannot draft by itself: {reason}", "head")
+        raise ModelLoadError(f"draft: {path.stem} cannot draft by itself: {reason}", "draft")
     return HeadFile(MTP, heads=count) if count else None
 
 

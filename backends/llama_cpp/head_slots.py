@@ -4,6 +4,7 @@ A head reads what a pass of the target leaves behind: a row of numbers for each 
 pass, cut and copy, and a head reads the rows when they are needed, many in one pass.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from backends.llama_cpp.library import lib, take_warnings
 from specpair.command_line.start import interrupts_held
 from specpair.engines.backend import Entry, HeadEntry, Logits
 from specpair.engines.errors import EngineFailure, NoRoom
+
+_log = logging.getLogger("specpair.llama_cpp")
 
 Hidden = NDArray[np.float32]  # shape (tokens, width of a row): hidden states
 
@@ -84,7 +87,7 @@ class LlamaHead(ABC):
                 with interrupts_held():
                     context = lib.llama_init_from_model(model, params)
                 if not context:
-                    raise NoRoom(f"no context for the model's head: leave it out ({take_warnings()})")
+                    raise NoRoom(f"no context for the head: leave it out (draft: model, or off; {take_warnings()})")
                 self._contexts.append(HeadContext(context, slots))
         except BaseException:
             self.close()
@@ -112,7 +115,13 @@ class LlamaHead(ABC):
     def passed(self, entries: Sequence[Entry]) -> None:
         """Take the rows of a pass of the target over these entries, which were all of its first tokens."""
         count = sum(len(entry.tokens) for entry in entries)
-        states = self._rows(count)
+        try:
+            states = self._rows(count)
+        except EngineFailure as error:  # the target's pass is none the worse
+            _log.warning("%s: it goes on without these tokens", error)
+            for entry in entries:
+                self._give_up(entry.slot, entry.start + entry.trunk)
+            return
         at = 0
         for entry in entries:
             rows, at = states[at : at + len(entry.tokens)], at + len(entry.tokens)
@@ -135,7 +144,10 @@ class LlamaHead(ABC):
         followed.tokens.extend(tokens)
         for each in self._contexts:
             if followed.held - each.read[slot] > _UNREAD:
-                self._read(each, slot)
+                try:
+                    self._read(each, slot)
+                except EngineFailure as error:  # the target's pass is none the worse
+                    _log.warning("%s: it goes on without what it had read", error)
         surplus = min(each.read[slot] for each in self._contexts) - followed.first - _KEPT
         if surplus > 0:
             followed.first += surplus
@@ -147,16 +159,19 @@ class LlamaHead(ABC):
         followed = self._followed[slot]
         followed.tree, followed.chain, followed.own = None, [], []
         if length > followed.held:  # tokens of whose passes nobody has told
-            followed.tokens, followed.hidden = [], followed.hidden[:0]
-            for each in self._contexts:
-                each.give_up(slot, length)
-            followed.first = length
+            self._give_up(slot, length)
             return
         known = max(0, length - followed.first)
         del followed.tokens[known:]
         followed.hidden, followed.first = followed.hidden[:known], min(followed.first, length)
         for each in self._contexts:
             each.cut(slot, length)
+
+    def _give_up(self, slot: int, length: int) -> None:
+        """Go on behind the first `length` tokens of a slot without what is before."""
+        self._followed[slot] = FollowedSlot(length, [], self._followed[slot].hidden[:0].copy())
+        for each in self._contexts:
+            each.give_up(slot, length)
 
     def copy(self, source: int, destination: int, length: int) -> None:
         """Note that slot `destination` was made to hold the first `length` tokens of `source` and nothing else."""

@@ -91,7 +91,7 @@ def read_head(
         except Exception as error:  # any type: weights that are missing, a configuration without a head's, no memory
             reason, cause = f"transformers could not load its MTP head: {first_line(error)}", error
     if options.head == HEAD:
-        raise ModelLoadError(f"{options.model} cannot draft by itself: {reason}", "head") from cause
+        raise ModelLoadError(f"draft: {options.model} cannot draft by itself: {reason}", "draft") from cause
     stated = getattr(model.config.get_text_config(), "num_mtp_layers", None)
     _log.log(logging.WARNING if stated else logging.DEBUG, "%s does not draft by itself: %s", options.model, reason)
     return None

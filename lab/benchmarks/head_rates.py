@@ -93,10 +93,8 @@ def _show(report: Report, written: dict[str, list[Written]], temperature: float)
     for name, texts in written.items():
         stats = [text.stats for text in texts]
         drafted, accepted = sum(each.drafted for each in stats), sum(each.accepted for each in stats)
-        rounds = sum(each.rounds for each in stats)
-        drafts = (
-            f", {accepted / drafted:.2f} accepted, {1 + accepted / rounds:.2f} a pass" if rounds and drafted else ""
-        )
+        count = sum(len(text.tokens) - 1 for text in texts)
+        drafts = f", {accepted / drafted:.2f} accepted, {count / (count - accepted):.2f} a pass" if drafted else ""
         report.line(f"T {temperature}: {name:12} {rates[name]:7.2f} tokens/s{drafts}")
     ours = [str(mode) for mode in MODES]
     same = sum(one.tokens == other.tokens for one, other in zip(*(written[name] for name in ours), strict=True))

@@ -66,7 +66,7 @@ def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
 )
 def test_screen_shows_the_text_and_the_main_statistics(exact: Verifier, columns: int, more: list[str]) -> None:
     (legend, *lines), written = _seen(exact, columns, *more)
-    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded   ■ forced"
+    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded   ■ by its head   ■ forced"
     top = next(at for at, line in enumerate(lines) if line.startswith("╭"))
     text = Screen(columns)
     text.feed(_target_s(exact, temperature=0.8 if "--temperature" in more else 0.0).expandtabs(8))

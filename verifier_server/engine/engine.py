@@ -49,7 +49,7 @@ class Engine:
         """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass;
         `on_failure` at its end, if that is none that it was told of."""
         self.backend = scheduler.backend
-        self.info = EngineInfo.of(scheduler.backend, scheduler.max_drafts)
+        self.info = EngineInfo.of(scheduler.backend, scheduler.max_drafts, scheduler.head_time)
         self.failure: str | None = None  # why no more passes will run; None while they do
         self.away: str | None = None  # the model is in this process
         self.busy_since: float | None = None

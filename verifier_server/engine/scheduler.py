@@ -73,6 +73,7 @@ class Scheduler:
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
+        self.head_time = head_time
         self.head = HeadDrafts(backend, self.slots)
         self._head_length = HeadLength(pass_times, head_time, backend.head_depth)
         chunk = chosen_chunk(pass_times) if prefill_chunk is None else prefill_chunk

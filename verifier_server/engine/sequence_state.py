@@ -175,7 +175,8 @@ class SequenceState:
         session.accepted += accepted
         session.seconds = now - queued
         since = queued if before is None else before
-        observer.committed(session, tokens, judged, accepted, now - since, before is None)
+        drafts = (0, 0) if target_decoded else (judged, accepted)  # those of clients, not of the target's own head
+        observer.committed(session, tokens, *drafts, now - since, before is None)
         if target_decoded:
             observer.target_decoded(tokens)
         if session.finish_reason is not None:

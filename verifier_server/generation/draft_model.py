@@ -149,11 +149,11 @@ def load_draft_model(
 
     Raises ModelLoadError, also for a model that cannot draft for this target.
     """
-    if given is None and not settings.drafts:
+    if given is None and (not settings.drafts or settings.draft_engine == NGRAM):
+        looks_up = settings.drafts and not target.head_depth  # beside a head, lookup comes first in any case
         texts = settings.draft_slots_for(target.slots)
-        return SharedDraftModel(None, texts, target, clock) if target.head_depth else None
-    if given is None and settings.draft_engine == NGRAM:
-        return lookup_alone(settings, target, clock)
+        one = settings.drafts or target.head_depth
+        return SharedDraftModel(None, texts, target, clock, lookup=looks_up) if one else None
     options = settings.draft_options(target.slots, target.context_length, target.devices)
     with ExitStack() as on_failure:
         try:

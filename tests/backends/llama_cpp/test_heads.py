@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
+from backends.llama_cpp.library import lib
 from backends.llama_cpp.load import load
 from models.gguf_file import read_gguf, write_gguf
 from models.heads import make_head_model
 from specpair.engines.backend import Backend, Entry, HeadEntry
-from specpair.engines.errors import BadEntry, ModelLoadError
+from specpair.engines.errors import BadEntry, EngineFailure, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.paths import ROOT
 
@@ -233,6 +234,34 @@ def test_a_question_that_does_not_fit_is_refused_and_changes_nothing(opened: Cal
     write([text])
 
 
+def test_a_head_that_fails_leaves_the_target_s_pass_alone(
+    opened: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = next(record for record in RECORDS if len(record["prompt"]) > 100)
+    backend = opened(record["kind"], slots=2)
+    decode = lib.llama_decode
+
+    def failing(context: Any, batch: Any) -> int:
+        return -3 if batch.embd else int(decode(context, batch))  # only a head is fed more than tokens
+
+    text = Text(backend, 0, record)
+    with monkeypatch.context() as patched:
+        patched.setattr(lib, "llama_decode", failing)
+        text.read()
+        question = text.question
+        assert question is not None
+        with pytest.raises(EngineFailure, match="the model's head"):
+            backend.extend_head([question])
+    assert text.written[0] == record["text"][0] and backend.length(0) == len(record["prompt"])
+    while not text.over:  # it goes on with what it reads from here
+        question = text.question
+        if question is None:
+            text.judged(backend.extend([text.entry])[0])
+        else:
+            text.drafted(backend.extend_head([question])[0])
+    assert text.written[: len(record["text"])] == record["text"]
+
+
 def test_without_a_head_none_is_loaded(files: Callable[[str], Path]) -> None:
     backend = load(LoadOptions(model=files("glm4moe"), context_length=64))
     try:
@@ -256,7 +285,7 @@ def test_a_file_that_lacks_what_it_names_is_refused_before_a_context_is_made(
     lacking = without(files("glm4moe"), tmp_path / "lacking.gguf", ".nextn.eh_proj.weight")
     with pytest.raises(ModelLoadError, match="lacks its tensors") as error:
         load(LoadOptions(model=lacking, head="on"))
-    assert error.value.setting == "head"
+    assert error.value.setting == "draft"
     load(LoadOptions(model=lacking, head="auto", context_length=64)).close()
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(files("glm4moe").read_bytes()[:-5000])

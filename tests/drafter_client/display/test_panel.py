@@ -25,6 +25,8 @@ def everything(mode: str = "remote") -> Stats:
         token_times=[] if mode in ("remote", "fused", "auto") else [0.02] * 100,
         looked_up=90,
         looked_up_accepted=70,
+        by_head=40 if mode == "fused" else 0,
+        by_head_accepted=30 if mode == "fused" else 0,
         draft_context=None if mode in ("solo", "target") else ContextRead(64, 512, 960, 131_072),
         corpus=CorpusState(120, 34000, {"binary": 7}, 12, indexing=True),
         prediction_tokens=80,

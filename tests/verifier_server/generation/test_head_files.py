@@ -45,7 +45,7 @@ def test_a_file_that_does_not_fit_is_named_by_the_setting_s_flag(folder: Path) -
     [
         (["--draft=off"], "draft is off: leave one of the two out"),
         (["--draft=model"], "draft is model: leave one of the two out"),
-        (["--backend=scripted"], "the engine scripted runs no head of a model: leave it out"),
+        (["--backend=scripted"], "the engine scripted takes no file with a head: leave it out"),
     ],
 )
 def test_settings_that_allow_no_head_are_refused(folder: Path, flags: list[str], message: str) -> None:

@@ -265,3 +265,5 @@ def test_the_mode_fused_is_there_without_a_draft_model(serve: Serve) -> None:
     stats = reply["speculation"]
     assert 1 + stats["rounds"] + stats["accepted"] == LENGTH and stats["accepted"] > 0
     assert "draft_context" not in stats, "no other model reads the text"
+    model = live.http.get("/model").json()
+    assert (model["head"], model["head_depth"]) == ("MTP head", 3) and model["head_pass_ms"] > 0

@@ -28,6 +28,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from specpair.speculation.acceptance.strategies import Strategy
 from verifier_server.engine.external_cores.core import CoreRequest
 from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, StepReport
 
@@ -177,7 +178,10 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return wanted.tail(request.all_token_ids, total)[: max(0, most)]
 
     def _own_drafts(self, request: Request) -> list[int]:
-        """The draft by vLLM, as far as the text may be decoded without a draft from outside."""
+        """The draft by vLLM, as far as the text may be decoded without a draft from outside, and does not depend on
+        it."""
+        if not Strategy(request.sampling_params.extra_args[KEY]["rule"][0]).extends:
+            return []
         after, ids = self._own[request.request_id]
         total = request.num_tokens
         if after != total or request.is_prefill_chunk or request.num_in_flight_tokens:
