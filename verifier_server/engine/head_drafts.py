@@ -19,12 +19,14 @@ _TIMED = 3  # drafts of the head, of which the quickest counts
 
 
 class HeadQuestion(NamedTuple):
-    """What is asked of the head: the token behind the first `position` tokens of a session and `tail`."""
+    """What is asked of the head: the token behind the first `position` tokens of a session and `tail`, and what follows
+    it, `steps` tokens at most."""
 
     session: Session
     position: int
     tail: Sequence[int]
     runners_up: int = 0
+    steps: int = 1
 
 
 class HeadDrafts:
@@ -37,6 +39,18 @@ class HeadDrafts:
         """The proposal for each question; None where the session holds other tokens than that, where the head cannot
         draft behind so many, or where no token can be chosen. Each session may occur once. Raises BackendError, after
         which the target goes on."""
+        found = self._answer(asked)
+        deeper = {
+            at: each._replace(tail=[*each.tail, first.token], steps=each.steps - 1)
+            for at, (each, first) in enumerate(zip(asked, found, strict=True))
+            if first is not None and each.steps > 1 and first.token not in self._backend.vocabulary.ends
+        }
+        for at, behind in zip(deeper, self.answer([*deeper.values()]) if deeper else (), strict=True):
+            if (first := found[at]) is not None:
+                found[at] = first._replace(behind=behind)
+        return found
+
+    def _answer(self, asked: Sequence[HeadQuestion]) -> list[Proposal | None]:
         entries = {at: entry for at, each in enumerate(asked) if (entry := self._entry(each)) is not None}
         rows = self._backend.extend_head([*entries.values()]) if entries else ()
         found = dict(zip(entries, rows, strict=True))

@@ -121,10 +121,14 @@ class RoundText:
 
 
 class ChosenDrafts(NamedTuple):
-    """The texts of a draft pass, and what drafts in it."""
+    """The texts of a draft pass, and what drafts in it.
+
+    `steps`: how many tokens of each text, at most: a head drafts some without asking back.
+    """
 
     texts: Sequence[RoundText]
     source: DraftSource
+    steps: int = 1
 
 
 class RoundPolicy:
@@ -286,7 +290,8 @@ class RoundPolicy:
                     seconds += costs.target(width + waiting + more * count) - costs.target(width)
                     if gains[more] - rate * seconds > best:
                         best = gains[more] - rate * seconds
-                        chosen = ChosenDrafts([text for _, text in ahead[:count]], source)
+                        steps = min(more, own) if source is DraftSource.HEAD else 1
+                        chosen = ChosenDrafts([text for _, text in ahead[:count]], source, steps)
         return chosen
 
     def over(self, texts: int, tokens: int, seconds: float, drafted: bool) -> None:

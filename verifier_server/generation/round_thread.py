@@ -156,7 +156,7 @@ class RoundThread:
         if due.source is DraftSource.HEAD:
             found = dict[RoundMember, Proposal | None]()
             asked = [
-                (member, HeadQuestion(member.session, len(member.text.text.known), tail))
+                (member, HeadQuestion(member.session, len(member.text.text.known), tail, steps=due.steps))
                 for member, tail in zip(members, due.tails, strict=True)
             ]
             for engine in dict.fromkeys(member.engine for member in members):

@@ -23,6 +23,7 @@ class DraftPass:
     texts: Sequence[RoundText]
     nodes: Sequence[TreeNode]
     tails: Sequence[list[int]]  # the tokens from the committed text to each node
+    steps: int = 1  # how many tokens behind each, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +73,19 @@ class Rounds:
         ran, self._drafting = self._drafting, None
         assert ran is not None
         if self._timed:
-            self._costs.draft_ran(read, now - began, ran.source)
+            steps = max((each.length for each in proposals if each is not None), default=1)
+            self._costs.draft_ran(read, (now - began) / steps, ran.source)
         if not self._awaited:
             usual = self._costs.draft(2 * len(ran.nodes), ran.source)
             self._reading += max(0.0, self._costs.draft(read, ran.source) - usual)
         for text, node, proposal in zip(ran.texts, ran.nodes, proposals, strict=True):
-            if proposal is None:
-                text.ahead_of_us = True
-            else:
+            text.ahead_of_us = text.ahead_of_us or proposal is None
+            while proposal is not None:
                 text.grow(node, proposal, ran.source)
+                first = next(iter(node.children or ()), None)
+                if first is None or first.token != proposal.token:  # a looked-up token is likelier
+                    break
+                node, proposal = first, proposal.behind
 
     def failed(self) -> None:
         """Note that the draft pass failed. Its caller removes the texts."""
@@ -174,8 +179,8 @@ class Rounds:
     def _begin(self, chosen: ChosenDrafts | None) -> DraftPass | None:
         if chosen is None:
             return None
-        texts, source = chosen
+        texts, source, steps = chosen
         nodes = [node for each in texts if (node := each.tip(source)) is not None]
         tails = [each.text.tree.tail(node) or [] for each, node in zip(texts, nodes, strict=True)]
-        self._drafting = DraftPass(source, texts, nodes, tails)
+        self._drafting = DraftPass(source, texts, nodes, tails, steps)
         return self._drafting

@@ -22,6 +22,7 @@ class Proposal(NamedTuple):
     `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
     `further`: the choices after the runner-up, the best first.
     `parts`: of each choice after the first, its part of the probability that the first leaves, 0 to 1; empty: unknown.
+    `behind`: what the same source proposes behind the token; None: it was not asked, or has nothing.
     """
 
     token: int
@@ -30,6 +31,7 @@ class Proposal(NamedTuple):
     probs: Weights | None = None
     further: tuple[int, ...] = ()
     parts: tuple[float, ...] = ()
+    behind: "Proposal | None" = None
 
     @classmethod
     def of(cls, tokens: Sequence[int], probabilities: Sequence[float]) -> "Proposal":
@@ -39,6 +41,11 @@ class Proposal(NamedTuple):
         parts = tuple(each / left if left > 0.0 else 0.0 for each in others)
         runner_up = tokens[1] if len(tokens) > 1 else None
         return cls(tokens[0], confidence, runner_up, further=tuple(tokens[2:]), parts=parts)
+
+    @property
+    def length(self) -> int:
+        """How many tokens follow one another in it."""
+        return 1 + (0 if self.behind is None else self.behind.length)
 
     @property
     def tokens(self) -> tuple[int, ...]:

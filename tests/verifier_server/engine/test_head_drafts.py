@@ -61,6 +61,31 @@ def test_it_drafts_the_next_tokens_of_each_text(sampling: Sampling) -> None:
     assert asked(bench, (first, 8, [])) == [text[5]]
 
 
+@SAMPLINGS
+def test_it_drafts_several_tokens_without_being_asked_for_each(sampling: Sampling) -> None:
+    bench, text = bench_of(), plain(SCRIPT, PROMPT, 9, sampling)
+    session, other = bench.open(PROMPT, sampling=sampling), bench.open([256, 7], sampling=sampling)
+    for each in (session, other):
+        bench.prefill(each)
+    questions = [HeadQuestion(session, 4, [], steps=5), HeadQuestion(other, 3, [], steps=1)]
+    chain, single = bench.scheduler.head.answer(questions)
+    tokens = []
+    while chain is not None:
+        tokens.append(chain.token)
+        chain = chain.behind
+    assert tokens == text[1:4], "it drafts no deeper than three tokens"
+    assert single is not None and single.behind is None and single.length == 1
+
+
+def test_it_drafts_nothing_behind_an_end_token() -> None:
+    ending = Script(seed=5, end_bias=6.0)
+    bench, text = bench_of(ending, depth=12), plain(ending, PROMPT, 200)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    [chain] = bench.scheduler.head.answer([HeadQuestion(session, 4, [], steps=12)])
+    assert chain is not None and chain.length == min(12, len(text) - 1)
+
+
 def test_it_drafts_as_often_right_as_its_agreement_says() -> None:
     bench = bench_of(replace(SCRIPT, head_agreement=0.6))
     session, right = bench.open(), 0

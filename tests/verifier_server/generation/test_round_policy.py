@@ -167,7 +167,7 @@ def test_a_head_that_does_not_pay_is_tried_now_and_then() -> None:
         rounds += 1
         assert rounds < 1000
     assert rounds >= 50, "a hundredth of the time at most"
-    assert alone.trial([text]) == ([text], HEAD) and not alone.trial_due([text])
+    assert alone.trial([text]) == ([text], HEAD, 1) and not alone.trial_due([text])
 
 
 def test_a_source_that_seemed_worse_drafts_again_now_and_then() -> None:
@@ -191,3 +191,12 @@ def test_a_model_that_would_read_for_long_is_not_tried_again() -> None:
         chosen = lasting.before_target([text], [0])
         assert chosen is not None and chosen.source is HEAD
         lasting.over(1, 3, STEP, drafted=True)
+
+
+def test_a_head_is_asked_for_as_many_tokens_as_pay() -> None:
+    """A pass over two tokens takes longer than one over one, and as long as one over four."""
+    (text,) = texts(0.9, source=HEAD, depths={HEAD: 3})
+    steps = [STEP, *[1.9 * STEP] * 3, *[4.0 * STEP] * 13]
+    alone = RoundPolicy(PassCosts(steps, {HEAD: 0.01 * STEP}), False)
+    chosen = alone.before_target([text], [0])
+    assert chosen is not None and chosen.steps == 3
