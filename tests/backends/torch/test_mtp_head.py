@@ -193,7 +193,7 @@ def test_a_model_without_a_head_that_runs_goes_without_or_is_refused(
     make(folders("glm4_moe"), tmp_path)
     with pytest.raises(ModelLoadError, match=f"cannot draft by itself: .*{words}") as caught:
         load("torch", replace(OPTIONS, model=tmp_path))
-    assert caught.value.setting == "head"
+    assert caught.value.setting == "draft"
     with (
         caplog.at_level(logging.WARNING, "specpair.torch"),
         closing(load("torch", replace(OPTIONS, model=tmp_path, head=HEAD_IF_ANY))) as backend,
