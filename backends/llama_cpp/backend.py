@@ -173,14 +173,13 @@ class LlamaBackend(Backend):
         params.type_k = params.type_v = KV_TYPES[options.kv_type]
         params.no_perf = True
         with interrupts_held():
-            context = lib.llama_init_from_model(self._model, params)
-        if not context:
+            self._context = lib.llama_init_from_model(self._model, params)
+        if not self._context:
             raise NoRoom(
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
                 f"of KV cache): lower slots or context ({take_warnings()})"
             )
-        self._context = context
-        self._head = self._target_head.open(context, params, self.slots)
+        self._head = self._target_head.open(self._context, params, self.slots)
         if self._head is not None:
             self.head_depth, self.head_name = self._head.depth, self._head.name
 
@@ -246,7 +245,8 @@ class LlamaBackend(Backend):
         wanted = self._batch.wanted[: self._batch.tokens]
         if not self._deterministic or np.count_nonzero(wanted) != 1:
             return 0
-        wanted[row - 1 if (row := int(wanted.argmax())) else 1] = 1
+        row = int(wanted.argmax())
+        wanted[row - 1 if row else 1] = 1
         return min(row, 1)
 
     def _copy(self, source: int, destination: int, length: int) -> None:

@@ -187,9 +187,7 @@ class LlamaHead(ABC):
 
     def release(self, slot: int) -> None:
         """Note that a slot was emptied."""
-        self._followed[slot] = FollowedSlot(0, [], self._followed[slot].hidden[:0].copy())
-        for each in self._contexts:
-            each.give_up(slot, 0)
+        self._give_up(slot, 0)
 
     def clear(self) -> None:
         """Empty all slots, and fill the cells with zeros."""

@@ -5,7 +5,9 @@ The corpus is the source of a Python standard library. Every machine that can ru
 and do not shift when another Python version adds or drops files.
 """
 
+import argparse
 import hashlib
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,3 +167,10 @@ def _text(path: Path) -> Iterator[str]:
     """The text of a file, or nothing if it is not UTF-8."""
     with suppress(UnicodeDecodeError):  # a few files of the test suite have other encodings on purpose
         yield path.read_text(encoding="utf-8")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the flag ``--source``: the folder that `read_corpus` reads."""
+    library = Path(sysconfig.get_path("stdlib"))
+    text = "standard library to train on (default: that of this Python)"
+    parser.add_argument("--source", type=Path, default=library, metavar="FOLDER", help=text)

@@ -9,7 +9,6 @@ states, so a training step is a chain of three passes. The target stays as it is
 
 import argparse
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from models.export import quantised
 from models.gguf_file import Gguf, Tensor, field_of, read_gguf, write_gguf
 from models.heads import experts
 from models.huggingface import huggingface_weights
-from models.training.corpus import Corpus, CorpusError, encode_all, read_corpus, tokenizer_of, windows
+from models.training.corpus import Corpus, CorpusError, add_source, encode_all, read_corpus, tokenizer_of, windows
 from models.training.train import Say, progress
 from specpair.extras import extras_named
 
@@ -183,10 +182,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m models.training.head", description="Train a head that drafts for the default target."
     )
-    add, library = parser.add_argument, Path(sysconfig.get_path("stdlib"))
+    add = parser.add_argument
     add("--out", type=Path, required=True, metavar="FILE", help="the GGUF file to write: the head's layer alone")
-    text = "standard library to train on (default: that of this Python)"
-    add("--source", type=Path, default=library, metavar="FOLDER", help=text)
+    add_source(parser)
     return parser
 
 

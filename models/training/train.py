@@ -10,7 +10,6 @@ resumes when it is started again with the same options.
 
 import argparse
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from models.errors import ExportError
-from models.training.corpus import Corpus, CorpusError, encode_all, read_corpus, train_tokenizer, windows
+from models.training.corpus import Corpus, CorpusError, add_source, encode_all, read_corpus, train_tokenizer, windows
 from specpair.extras import extras_named
 
 with extras_named("torch"):
@@ -111,10 +110,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Train a target and a draft model on the source of the Python standard library.",
         epilog="The results are folders in Hugging Face layout; python -m models.export makes GGUF files of them.",
     )
-    add, library = parser.add_argument, Path(sysconfig.get_path("stdlib"))
+    add = parser.add_argument
     add("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
-    text = "standard library to train on (default: that of this Python)"
-    add("--source", type=Path, default=library, metavar="FOLDER", help=text)
+    add_source(parser)
     add("--seed", type=int, default=0, help="of the random numbers (default: 0)")
     return parser
 

@@ -150,10 +150,9 @@ def load_draft_model(
     Raises ModelLoadError, also for a model that cannot draft for this target.
     """
     if given is None and (not settings.drafts or settings.draft_engine == NGRAM):
-        looks_up = settings.drafts and not target.head_depth  # beside a head, lookup comes first in any case
-        texts = settings.draft_slots_for(target.slots)
-        one = settings.drafts or target.head_depth
-        return SharedDraftModel(None, texts, target, clock, lookup=looks_up) if one else None
+        if target.head_depth:  # beside which lookup comes first in any case
+            return SharedDraftModel(None, settings.draft_slots_for(target.slots), target, clock)
+        return lookup_alone(settings, target, clock) if settings.drafts else None
     options = settings.draft_options(target.slots, target.context_length, target.devices)
     with ExitStack() as on_failure:
         try:

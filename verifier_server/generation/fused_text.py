@@ -180,14 +180,13 @@ class FusedText:
             self._drafter, held = drafter, drafter.begun if isinstance(drafter, ModelDrafter) else 0
             # It reads while the target does. Without rounds, what is left then is read in the first draft step.
             connection, alone = self._connection, self.rounds is None
-            if not isinstance(drafter, HeadDrafter):  # it reads with the target
-                read_prompt(
-                    drafter,
-                    known,
-                    held,
-                    stopped=lambda: self.cancelled or (alone and connection.has_answer),
-                    answered=lambda: connection.has_answer,
-                )
+            read_prompt(
+                drafter,
+                known,
+                held,
+                stopped=lambda: self.cancelled or (alone and connection.has_answer),
+                answered=lambda: connection.has_answer,
+            )
             self._note_context()
             answer = self._opened()
             self._tell(answer)

@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,17 @@ import pytest
 from backends.llama_cpp.backend import LlamaBackend
 from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from gateway.openai_api.answer import reply_style
-from models.commands import command
 from models.commands.command import ServedModel
 from models.commands.description import describe_gguf
 from models.commands.showing import Bar, rows
 from models.hub.catalogue import read_catalogue
 from models.hub.gguf_head import read_head
-from models.hub.repository import PAUSES, Hub
+from models.hub.repository import PAUSES
 from specpair.engines.load_options import FreeMemory, LoadOptions
+from tests.models.commands.conftest import Run
 from tests.stand_ins.hub import HubStandIn, serving
 from tests.stand_ins.tiny_architectures import ARCHITECTURES, RECURRENT, split_gguf, write_tiny_architecture
 
-Run = Callable[..., tuple[int, str, str]]
 CHATML = {
     "default": """{{ messages[0].content }}<tool_call>\n{"name": <function-name>}</tool_call></think>""",
     "tool_use": "{{ tools }}",
@@ -53,19 +52,6 @@ def stand_in(files: dict[str, Path]) -> Iterator[HubStandIn]:
 def folder(files: dict[str, Path]) -> dict[str, bytes]:
     """The repository of the small model's folder."""
     return {path.name: path.read_bytes() for path in sorted((files["small"].parent / "small").iterdir())}
-
-
-@pytest.fixture
-def run(stand_in: HubStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    made = command.parser("verifier")
-
-    def ran(*arguments: str, serves: ServedModel | None = None, room: FreeMemory | None = None) -> tuple[int, str, str]:
-        hub = Hub(stand_in.address, tmp_path / "cache", False, wait=lambda _seconds: None)
-        status = command.run(made, made.parse(arguments), reply_style, lambda: serves, lambda: room, lambda: hub)
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return ran
 
 
 def test_a_model_is_pulled_listed_and_removed(run: Run, files: dict[str, Path]) -> None:

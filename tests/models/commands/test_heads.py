@@ -1,21 +1,19 @@
 """The command `models` with heads that draft: in the target's file, or in a file of their own on a stand-in hub."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gateway.openai_api.answer import reply_style
-from models.commands import command
 from models.commands.cached_models import ServedModel
-from models.hub.repository import PAUSES, Hub
+from models.hub.repository import PAUSES
 from specpair.engines.load_options import FreeMemory
+from tests.models.commands.conftest import Run
 from tests.stand_ins.hub import HubStandIn, serving
 from tests.stand_ins.tiny_architectures import write_tiny_architecture
 from tests.stand_ins.tiny_heads import KV_OF_LAYER, write_lone_head, write_lone_mtp, write_target_with_mtp
 
-Run = Callable[..., tuple[int, str, str]]
 INSIDE, PLAIN, OWN, EAGLE = "toy-Q8_0.gguf", "plain-Q8_0.gguf", "mtp-plain-Q8_0.gguf", "eagle3-plain-F16.gguf"
 TEXT = 512 * 2 * KV_OF_LAYER  # bytes of KV cache in f16 that a text of the whole context takes in one layer
 
@@ -37,19 +35,6 @@ def stand_in(files: dict[str, Path]) -> Iterator[HubStandIn]:
     own = {name: content[name] for name in (PLAIN, OWN, EAGLE)}
     with serving({"u/inside": {INSIDE: content[INSIDE]}, "u/own": own, "u/none": {PLAIN: content[PLAIN]}}) as hub:
         yield hub
-
-
-@pytest.fixture
-def run(stand_in: HubStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    made = command.parser("verifier")
-
-    def ran(*arguments: str, serves: ServedModel | None = None, room: FreeMemory | None = None) -> tuple[int, str, str]:
-        hub = Hub(stand_in.address, tmp_path / "cache", False, wait=lambda _seconds: None)
-        status = command.run(made, made.parse(arguments), reply_style, lambda: serves, lambda: room, lambda: hub)
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return ran
 
 
 def _head(run: Run, model: str) -> str:
