@@ -110,6 +110,11 @@ class Connection(asyncio.Protocol):
             _cancel(timer)
         self._http.connection_lost(exc)
 
+    @property
+    def has_whole_request(self) -> bool:
+        """Whether the body of the request has arrived that the application has."""
+        return self._request.complete
+
     def abort(self) -> None:
         """Break the connection: for the application, its client has left."""
         self._transport.abort()

@@ -20,6 +20,7 @@ from typing import TypeVar
 import numpy as np
 from starlette.requests import Request
 
+from specpair.http_service.connection import connection_of
 from specpair.protocol.errors import BodyTooLarge, InvalidRequest, Overloaded, RequestTimeout, UnsupportedEncoding
 from specpair.protocol.terminal_text import one_line
 
@@ -84,8 +85,10 @@ async def received_body(
     body, more, is_long, waited = bytearray(), True, False, 0.0
     loop = asyncio.get_running_loop()
     began = loop.time()
+    connection = connection_of(request.scope)
+    whole = connection is not None and connection.has_whole_request  # as most are: a timer costs more than the rest
     try:
-        async with asyncio.timeout(patience) as deadline:
+        async with asyncio.timeout(None if whole else patience) as deadline:
             while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":  # a client's fault, so not logged

@@ -92,11 +92,7 @@ class Request:
         `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests
         may commit part of it. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
-        session, total = self.session, len(self.session.tokens)
-        check_position(total, session.prompt_len, self.position)
-        if session.finish_reason is not None or (not session.strategy.extends and self.position < total):
-            return False
-        fresh = self.draft.fresh(session.tokens[self.position :])
+        session, fresh = self.session, self._beyond()
         if fresh is None:
             return False
         whole = len(fresh)
@@ -105,11 +101,15 @@ class Request:
         left_out = whole - len(fresh)
         if len(fresh) <= max_drafts:
             # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
-            fresh = fresh.within(session.limit - total - 1)
+            fresh = fresh.within(session.limit - fresh.position - 1)
         elif first:
             check_number(len(fresh), max_drafts)
         self.fresh, self.left_out = fresh, left_out
         return True
+
+    def recorded(self) -> Answer | None:
+        """The answer if the committed tokens hold it. Raises what `check_position` raises. Thread-safe."""
+        return self.answer(self.submitted, None) if self._beyond() is None else None
 
     def answer(self, now: float, judged: int | None) -> Answer:
         """The answer, read from the committed tokens.
@@ -118,23 +118,33 @@ class Request:
         brought it, or none did; so each pass is reported in one answer only.
         """
         session, ran = self.session, judged is not None
+        finish_reason = session.finish_reason  # the engine's thread sets it after the tokens before it
         tokens = session.tokens[self.position :]
+        total = self.position + len(tokens)
         path = [] if session.strategy is Strategy.GREEDY else self.draft.path(tokens)
         return Answer(
             position=self.position,
             tokens=tokens,
-            details=session.details_of(self.position),
+            details=session.details_of(self.position, total),
             accepted=len(path),
             path=None if self.draft.is_chain else path,
             judged=judged or 0,
-            total_tokens=len(session.tokens),
-            finish_reason=session.finish_reason,
+            total_tokens=total,
+            finish_reason=finish_reason,
             queue=(self.started if ran and self.started is not None else now) - self.submitted,
             forward=self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
             pass_tokens=self.pass_tokens if ran else 0,
             unjudged=len(self.fresh) + self.left_out - judged if judged is not None else 0,
         )
+
+    def _beyond(self) -> Draft | None:
+        """The draft beyond the committed tokens; None: these answer it. Raises what `check_position` raises."""
+        session, total = self.session, len(self.session.tokens)
+        check_position(total, session.prompt_len, self.position)
+        if session.finish_reason is not None or (not session.strategy.extends and self.position < total):
+            return None
+        return self.draft.fresh(session.tokens[self.position : total])
 
 
 def check_number(fresh: int, max_drafts: int) -> None:

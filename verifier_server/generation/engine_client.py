@@ -28,6 +28,7 @@ class EngineClient:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: deque[Callable[[], object]] = deque()
+        self._asked: list[Request] = []  # in this turn of the loop
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the loop that makes the calls."""
@@ -55,13 +56,16 @@ class EngineClient:
     async def results(self, engine: TokenEngine, requests: Sequence[Request]) -> list[Answer | SpecPairError]:
         """Hand requests to the engine together, so that they can share a pass. Returns the result of each.
 
-        All are dropped if the wait is cancelled.
+        All requests of a turn of the loop go together: they wake the engine's thread once. All of this call are dropped
+        if the wait is cancelled.
         """
         futures = []
         for request in requests:
             future, request.done = self.future()
             futures.append(future)
-        engine.submit(*requests)
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._submit, engine)
+        self._asked += requests
         try:
             return [await future for future in futures]
         except asyncio.CancelledError:
@@ -69,8 +73,18 @@ class EngineClient:
                 request.cancelled = True
             raise
 
+    def _submit(self, engine: TokenEngine) -> None:
+        asked, self._asked = self._asked, []
+        engine.submit(*asked)
+
     async def answer(self, engine: TokenEngine, request: Request) -> Answer:
-        """The answer to one request, as in `results`. Raises the error that the engine answers with."""
+        """The answer to one request, as in `results`. Raises the error that the engine answers with.
+
+        What the record answers needs no engine, unless the engine decodes the session by itself: then it has to know
+        how far its client is.
+        """
+        if not request.session.self_continue and engine.ended is None and (known := request.recorded()) is not None:
+            return known
         (result,) = await self.results(engine, (request,))
         return answered(result)
 

@@ -205,9 +205,7 @@ class Access:
                 f"{found[:45]!r} is neither: start it with {names.key}=<key> and {names.giving}, or with "
                 f"{names.insecure}=1 to serve everybody without a key"
             )
-        # Callers' names are stored, and a header can have 64 kB.
-        digest = hashlib.blake2b(authorization.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
-        return Caller("", client_of(address), f"{digest}@{address or ''}")
+        return _without_key(authorization, address)
 
     def warning(self) -> str | None:
         """The warning to log at the start if there is no key, else None."""
@@ -224,6 +222,13 @@ class Access:
             "more than loopback, everybody in its private networks, too; other addresses are refused. Behind a proxy "
             "on this machine or network, set a key"
         )
+
+
+@lru_cache(maxsize=256)
+def _without_key(authorization: str, address: str | None) -> Caller:
+    # Callers' names are stored, and a header can have 32 kB.
+    digest = hashlib.blake2b(authorization.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
+    return Caller("", client_of(address), f"{digest}@{address or ''}")
 
 
 @lru_cache(maxsize=4096)

@@ -2,8 +2,8 @@
 
 import json
 import logging
+import random
 import re
-import secrets
 import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -20,6 +20,7 @@ HEADER = b"x-request-id"
 _SANE = re.compile(rb"[!-~]{1,128}")
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 _log = logging.getLogger("specpair.texts")
+_random = random.Random()  # ids need not be secret, and the system's random numbers let go of the GIL
 INTERRUPT = "interrupt"  # what a text was ended by whose client left, or deleted its session, as drafters do
 
 
@@ -61,7 +62,7 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name == HEADER and _SANE.fullmatch(value):
             return value.decode()
-    return secrets.token_hex(8)
+    return f"{_random.getrandbits(64):016x}"
 
 
 class PlainFormatter(DefaultFormatter):

@@ -42,6 +42,25 @@ def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> N
     assert backend.passes == passes + 1
 
 
+def test_the_record_answers_while_the_model_runs(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend)
+    ids = [256, 1, 2]
+    text = plain(SCRIPT, ids, 10)
+    live.post("/prefill", {"session_id": "s", "prompt_ids": ids})
+    body = {"session_id": "s", "position": 4, "draft_tokens": text[1:4]}
+    first = live.post("/verify", body)
+    backend.close_gate()
+    with ThreadPoolExecutor(1) as thread:
+        other = thread.submit(live.http.post, "/prefill", json={"session_id": "t", "prompt_ids": ids})
+        assert backend.entered.wait(20)
+        with live.client() as client:
+            again = client.post("/verify", json=body).json()
+        backend.gate.set()
+        assert other.result(20).status_code == 200
+    assert (again["tokens"], again["sources"], again["judged"]) == (first["tokens"], first["sources"], 0)
+
+
 def test_session_deleted_during_a_verify_still_gets_its_reply(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend)
