@@ -49,23 +49,27 @@ class App(FastAPI):
         )
         self.openapi = document  # type: ignore[method-assign]
         self._direct: dict[str, ASGIApp] = {}  # by path
+        self._layered: ASGIApp = self.unlayered
         self.metrics: RequestMetrics  # set by `add_layers`, and so is
         self.gate: Gate
         add_docs(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         try:
-            await (direct or super().__call__)(scope, receive, send)
+            await self._layered(scope, receive, send)
         finally:
             answered(scope)
 
-    def serve_directly(self, operation: Operation, failures: Failures) -> None:
-        """Serve the POST requests of one operation without FastAPI's routes, through the same layers. Call it after
-        `add_layers`.
+    async def unlayered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application without the layers of `add_layers`."""
+        direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        await (direct or super().__call__)(scope, receive, send)
 
-        FastAPI's own layers and the routing take a fifth of the time of `/verify`: 230 us of the event loop's thread
-        with them, 181 us without (the scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
+    def serve_directly(self, operation: Operation, failures: Failures) -> None:
+        """Serve the POST requests of one operation without FastAPI's routes and layers.
+
+        They take a fifth of the time of `/verify`: 230 us of the event loop's thread with them, 181 us without (the
+        scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
         """
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,15 +97,23 @@ class App(FastAPI):
         *,
         strict: bool = False,
     ) -> None:
-        """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
-        `paths`: those that are counted apart, as Starlette's routes write them. `strict`: whether hints are refused."""
+        """Add the layers of every service: access control, metrics and logs.
+
+        `paths`: those that are counted apart, as Starlette's routes write them. `strict`: whether hints are refused.
+        """
         self.metrics, self.gate = metrics, gate
-        self.add_middleware(GatedRequests, gate=gate, origins=origins)
-        if origins.allowed:  # without allowed origins, replies have no header of CORS
-            self.add_middleware(_Cors, origins=origins)
-        self.add_middleware(_KnownHosts, access=gate.access, hosts=hosts)
         routes = Routes([*paths, "/docs", "/openapi.json"])
-        self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log, strict=strict)
+        self._layered = ObservedRequests(
+            guarded(self.unlayered, gate, origins, hosts), metrics.request, routes, access_log, strict=strict
+        )
+
+
+def guarded(app: ASGIApp, gate: Gate, origins: Origins, hosts: Hosts) -> ASGIApp:
+    """The layers of every service that refuse requests, around `app`."""
+    app = GatedRequests(app, gate, origins)
+    if origins.allowed:  # without allowed origins, replies have no header of CORS
+        app = _Cors(app, origins)
+    return _KnownHosts(app, gate.access, hosts)
 
 
 class HeadRequests:

@@ -9,7 +9,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specpair.http_service import hints
 from specpair.http_service.observability.logs import FIELDS, HEADER, RequestContext, enter, request_id
-from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.protocol.terminal_text import one_line
 
 OTHER = "other"  # every path that is no route
@@ -51,18 +50,19 @@ class ObservedRequests:
     def __init__(
         self,
         app: ASGIApp,
-        metrics: RequestMetrics,
+        count: Callable[[str, int, float, str], object],
         routes: Routes,
         access_log: bool,
         clock: Callable[[], float] = time.perf_counter,
         *,
         strict: bool = False,
     ) -> None:
-        """`access_log`: whether to write access lines.
+        """`count(route, status, seconds, key)`: counts a request.
+        `access_log`: whether to write access lines.
         `clock`: in seconds.
         `strict`: whether hints are refused.
         """
-        self._app, self._metrics, self._routes = app, metrics, routes
+        self._app, self._count, self._routes = app, count, routes
         self._access_log, self._clock, self._strict = access_log, clock, strict
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +92,7 @@ class ObservedRequests:
             seconds = self._clock() - began
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             route = self._routes.of(path)
-            self._metrics.request(route, status, seconds, context.key)
+            self._count(route, status, seconds, context.key)
             if self._access_log and route not in _POLLED:
                 _write(scope["method"], path, status, 1e3 * seconds, context.key)
 

@@ -57,7 +57,7 @@ def exchange(
         routes=[Route("/sessions/{session_id}", session), Route("/fails", fails), Route("/health", session)]
     )
     seconds = iter((1.0, 1.25))
-    observed = ObservedRequests(app, metrics, ROUTES, access_log, lambda: next(seconds))
+    observed = ObservedRequests(app, metrics.request, ROUTES, access_log, lambda: next(seconds))
     formatter, written = logs.JsonFormatter(), list[dict[str, Any]]()
 
     class Written(logging.Handler):
