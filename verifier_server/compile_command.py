@@ -14,10 +14,11 @@ from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
+from verifier_server.flags import CommandHelp, flags_parser
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.model_files import fetch_programs, of_loading, publish_programs, with_files
 from verifier_server.options import OPTIONS
-from verifier_server.settings import CommandHelp, Settings, SettingsError, flags_parser, read_flags
+from verifier_server.settings import Settings, SettingsError, read_flags
 
 TARGET, DRAFT = "target", "draft"
 _COMMAND = CommandHelp(

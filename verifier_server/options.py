@@ -20,6 +20,7 @@ from verifier_server.engine.choice import ENGINES, NGRAM
 
 BY_HEAD, BY_MODEL, OFF = "head", "model", "off"  # what drafts on the server
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
+CORES_OF_WORKER, MOST_WORKERS = 4, 4  # if `workers` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
 Auto = Literal["auto"]
 
@@ -209,13 +210,22 @@ class VerifierOptions(AnswerOptions):
         group=ACCESS,
         placeholder=KEY,
     )
+    workers: int | Auto = option(
+        AUTO,
+        f"processes that serve HTTP, in front of the one with the engine; 1: one process does both; auto: 1 on up to "
+        f"{CORES_OF_WORKER} cores, else one for each {CORES_OF_WORKER}, at most {MOST_WORKERS}",
+        auto=True,
+        ge=1,
+        le=64,
+        group=SERVICE,
+    )
     metrics_by_key: bool = option(False, "count metrics separately for each API key, by the key's name", group=SERVICE)
 
 
 _GROUPS = (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, SERVICE, ROUTER)
 _ALL = settings_of(LoadOptions, "verifier") | settings_of(VerifierOptions, "verifier")
 # uvicorn has its own of these
-ADDRESS = {name: _ALL.pop(name) for name in ("host", "port", "share", "ssl_certfile", "ssl_keyfile")}
+ADDRESS = {name: _ALL.pop(name) for name in ("host", "port", "workers", "share", "ssl_certfile", "ssl_keyfile")}
 OPTIONS = dict(  # by setting
     sorted(_ALL.items(), key=lambda each: (_GROUPS.index(each[1].about.group), each[0] != "api_key"))
 )

@@ -49,6 +49,7 @@ def serve(arguments: Sequence[str]) -> int:
     from specpair.http_service.observability import logs
     from specpair.http_service.sharing.share import share_of
     from verifier_server.app import create_app, stop_process
+    from verifier_server.fronts.fronts import fronts_of
     from verifier_server.settings import from_flags
 
     def make() -> listening.ServedApp:
@@ -58,10 +59,14 @@ def serve(arguments: Sequence[str]) -> int:
             given = share.options(address.host)
             settings, address = settings.model_copy(update=given), address.model_copy(update=given)
         certificate = certificate_of(address.ssl_certfile, address.ssl_keyfile, address.key)
-        app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
-        service = app.state.service
+        failed, loaded = partial(stop_process, 1), [keep_loaded_objects]
+        app = create_app(settings, on_failure=failed, on_success=lambda: [each() for each in loaded])
+        service, fronts = app.state.service, None
+        if address.processes > 1:
+            fronts = fronts_of(app, settings, address, failed)
+            loaded.append(fronts.loaded)
         return listening.ServedApp(
-            app, address.host, address.port, certificate, share, lambda: int(service.failure is not None)
+            app, address.host, address.port, certificate, share, lambda: int(service.failure is not None), fronts
         )
 
     return listening.run("verifier", make)
@@ -96,8 +101,8 @@ def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
     from specpair.http_service.keys import key_command
     from specpair.http_service.sharing import commands
     from verifier_server import compile_command, selftest
+    from verifier_server.flags import flags_parser
     from verifier_server.options import OPTIONS
-    from verifier_server.settings import flags_parser
 
     taken = OPTIONS if options is None else options
     return {

@@ -37,10 +37,11 @@ from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.engine.choice import TOKEN_ENGINES
+from verifier_server.flags import CommandHelp, flags_parser
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.model_files import with_files
 from verifier_server.options import OPTIONS
-from verifier_server.settings import CommandHelp, Settings, SettingsError, flags_parser, read_flags
+from verifier_server.settings import Settings, SettingsError, read_flags
 
 _STUCK = 600.0  # seconds after which the report says where the program is
 _KEY = 8  # characters of a key, at least: a shorter one may be a word such as "none"

@@ -90,7 +90,7 @@ class Service:
         self._grammars = GrammarCompiler()
         self._whole_vocabulary: tuple[Vocabulary, bytes] | None = None  # of which vocabulary
         self._identity: str | None = None
-        self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
+        self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self.context_length)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
 
@@ -313,7 +313,7 @@ class Service:
         note_session(text.session.id)
         return text
 
-    def _context(self) -> int:
+    def context_length(self) -> int:
         """Tokens that the context holds; 0 while there is no model."""
         return 0 if self.loader.models is None else self.loader.models.engine.info.context_length
 

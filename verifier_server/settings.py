@@ -3,13 +3,15 @@
 import argparse
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
+from backends.machine import cores
 from backends.registry import COMPILING, WITH_HEADS, devices_of_draft
 from models import DEFAULT_TARGET
 from models.hub.names import HEADS
@@ -22,7 +24,7 @@ from specpair.command_line.layers import (
     settings_model,
     settings_table,
 )
-from specpair.command_line.options import add_option, option_values
+from specpair.command_line.options import option_values
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.setting_values import SettingsError as SettingsError
 from specpair.corpus.draft_corpus import BadCorpus, checked
@@ -31,22 +33,22 @@ from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import COARSE_KV, DRAFT_KV, HEAD, HEAD_IF_ANY, NO_HEAD, LoadOptions
 from specpair.fairness import share_of_one_client
-from specpair.http_service.options import ACCESS, ROUTER, check_keys
-from specpair.options.option import AUTO, Option
+from specpair.http_service.options import check_keys
+from specpair.options.option import AUTO
 from specpair.speculation.drafting.composed_context import SIZES
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.interface import EngineInfo
+from verifier_server.flags import flags_parser
 from verifier_server.options import (
     ADDRESS,
     BY_HEAD,
     BY_MODEL,
-    DRAFT,
-    ENGINE,
-    LIMITS,
-    MODEL,
+    CORES_OF_WORKER,
     MOST_DRAFT_SLOTS,
+    MOST_WORKERS,
     OFF,
     OPTIONS,
+    Auto,
     VerifierOptions,
 )
 
@@ -235,9 +237,23 @@ class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(Layered
     if TYPE_CHECKING:
         host: str
         port: int
+        workers: int | Auto
         share: bool
         ssl_certfile: Path | None
         ssl_keyfile: Path | None
+
+    @model_validator(mode="after")
+    def _possible(self) -> "ListenAddress":
+        if self.workers not in ("auto", 1) and sys.platform == "win32":
+            raise ValueError("workers: processes that share a port need Linux or macOS: leave it out")
+        return self
+
+    @property
+    def processes(self) -> int:
+        """How many processes serve HTTP; 1: the engine's does."""
+        if self.workers != "auto":
+            return self.workers
+        return 1 if sys.platform == "win32" else max(1, min(MOST_WORKERS, cores() // CORES_OF_WORKER))
 
     @classmethod
     def usual_key(cls, name: str) -> str:
@@ -304,45 +320,3 @@ def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[
 def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The setting `keys_file`, even if other settings are invalid. Raises SettingsError."""
     return first_path(_layers({}, config, environment), "keys_file")
-
-
-class CommandHelp(NamedTuple):
-    """The first and last lines of the help of a command that takes all settings."""
-
-    prog: str
-    usage: str
-    description: str
-    examples: tuple[str, ...]
-    commands: tuple[str, ...] = ()
-
-
-SERVE = CommandHelp(
-    "verifier",
-    "[FLAGS]\n"
-    "compile [FLAGS]   (compile before serving: 'verifier compile --help')\n"
-    "selftest [FLAGS]   (test the engine: 'verifier selftest --help')\n"
-    "models ACTION   (list and download models: 'verifier models --help')\n"
-    "key new | list | revoke   (API keys: 'verifier key --help')\n"
-    "invite NAME | unshare | cert renew   (with --share: other machines)\n"
-    "completion SHELL   (completions for a shell)",
-    "Serve a target model to drafters. Every setting is also an environment variable and a key in "
-    "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. "
-    "A flag overrides the variable, and the variable overrides the file.",
-    (
-        "verifier --model llama-8b-instruct-q8_0.gguf --share",
-        "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
-        "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
-    ),
-    ("compile", "selftest", "models", "key", "invite", "unshare", "cert", "completion"),
-)
-
-
-def flags_parser(options: Mapping[str, Option], command: CommandHelp = SERVE) -> Parser:
-    """The parser of the command `verifier`, or of another that takes its settings, with the flags of `options`."""
-    parser = Parser(**command._asdict())
-    parser.add_config_flags()
-    server = parser.add_argument_group("server")
-    groups = {title: parser.add_argument_group(title) for title in (MODEL, ACCESS, ENGINE, DRAFT, LIMITS, ROUTER)}
-    for option in (*ADDRESS.values(), *options.values()):
-        add_option(groups.get(option.about.group, server), option)
-    return parser

@@ -50,8 +50,9 @@ class App(FastAPI):
         self.openapi = document  # type: ignore[method-assign]
         self._direct: dict[str, ASGIApp] = {}  # by path
         self._layered: ASGIApp = self.unlayered
-        self.metrics: RequestMetrics  # set by `add_layers`, and so is
+        self.metrics: RequestMetrics  # set by `add_layers`, and so are
         self.gate: Gate
+        self.paths: list[str]  # that are counted apart
         add_docs(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,11 +102,9 @@ class App(FastAPI):
 
         `paths`: those that are counted apart, as Starlette's routes write them. `strict`: whether hints are refused.
         """
-        self.metrics, self.gate = metrics, gate
-        routes = Routes([*paths, "/docs", "/openapi.json"])
-        self._layered = ObservedRequests(
-            guarded(self.unlayered, gate, origins, hosts), metrics.request, routes, access_log, strict=strict
-        )
+        self.metrics, self.gate, self.paths = metrics, gate, [*paths, "/docs", "/openapi.json"]
+        app = guarded(self.unlayered, gate, origins, hosts)
+        self._layered = ObservedRequests(app, metrics.request, Routes(self.paths), access_log, strict=strict)
 
 
 def guarded(app: ASGIApp, gate: Gate, origins: Origins, hosts: Hosts) -> ASGIApp:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from specpair.command_line.setting_values import SettingsError
 
@@ -24,6 +25,11 @@ class Certificate:
         self._paths = [certfile] if keyfile is None else [certfile, keyfile]
         self._read = self._files()  # as they were when they were read last
         self.ends = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # Unix time
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings of uvicorn that name it."""
+        return {"ssl_certfile": self.certfile, "ssl_keyfile": self.keyfile, "ssl_keyfile_password": ""}
 
     async def renew(self, context: ssl.SSLContext, every: float = LOOK_EVERY) -> None:
         """Load the files into `context` whenever they change, for ever. New connections use what was loaded last.

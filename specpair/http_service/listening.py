@@ -5,10 +5,10 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -76,21 +76,46 @@ def shown_address(bound: socket.socket) -> str:
     return address_text(*bound.getsockname()[:2])
 
 
+class Accepting(Protocol):
+    """Processes that accept a service's connections."""
+
+    async def start(self, listening: Sequence[socket.socket]) -> None:
+        """Begin to accept."""
+
+    async def stop(self, at_once: Callable[[], bool]) -> None:
+        """End them, after their requests unless `at_once()`."""
+
+    def shut_out_others(self) -> None:
+        """Serve this machine only, from now on."""
+
+
 class ListeningServer(uvicorn.Server):
     """uvicorn on bound sockets: logs their addresses, which uvicorn omits for them, limits the time of a TLS handshake,
     and renews the certificate."""
 
-    def __init__(self, config: uvicorn.Config, certificate: Certificate | None, handshake: float = HANDSHAKE) -> None:
-        """`handshake`: seconds in which a client must have completed it."""
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        certificate: Certificate | None,
+        handshake: float = HANDSHAKE,
+        *,
+        accepting: Accepting | None = None,
+    ) -> None:
+        """`handshake`: seconds in which a client must have completed it.
+        `accepting`: what accepts the connections instead of this process.
+        """
         super().__init__(config)
-        self._certificate, self._handshake = certificate, handshake
+        self._certificate, self._handshake, self._accepting = certificate, handshake, accepting
         self._renewing: asyncio.Task[None] | None = None
         self._acceptor: Acceptor | None = None  # of a service over TLS
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         context, scheme = self.config.ssl, "http" if self.config.ssl is None else "https"
-        await super().startup(sockets if context is None else [])
-        if context is not None:
+        elsewhere = self._accepting is not None
+        await super().startup(sockets if context is None and not elsewhere else [])
+        if self._accepting is not None:
+            await self._accepting.start(sockets or [])
+        elif context is not None:
             connection = cast(type[Connection], self.config.http_protocol_class)
             make = partial(connection, self.config, self.server_state, self.lifespan.state)
             self._acceptor = Acceptor(make, context, self._handshake)
@@ -103,28 +128,38 @@ class ListeningServer(uvicorn.Server):
 
     def shut_out_others(self) -> None:
         """Serve this machine only, from now on. The service must be one over TLS."""
-        if self._acceptor is not None:
-            self._acceptor.shut_out_others()
+        for each in (self._acceptor, self._accepting):
+            if each is not None:
+                each.shut_out_others()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
+        if self._accepting is not None:
+            await self._accepting.stop(lambda: self.force_exit)
         if self._acceptor is not None:
             await self._acceptor.close()
         await super().shutdown(sockets)
 
 
-def serve(app: App, sockets: list[socket.socket], certificate: Certificate | None, **more: Any) -> None:
-    """Serve on these sockets until a signal ends it. `more`: further settings of uvicorn."""
+def serve(
+    app: App,
+    sockets: list[socket.socket],
+    certificate: Certificate | None,
+    accepting: Accepting | None = None,
+    **more: Any,
+) -> None:
+    """Serve on these sockets until a signal ends it. `accepting`: as for `ListeningServer`. `more`: further settings of
+    uvicorn."""
     if certificate is not None:
         app.metrics.certificate_ends(certificate)
-        more |= {"ssl_certfile": certificate.certfile, "ssl_keyfile": certificate.keyfile, "ssl_keyfile_password": ""}
+        more |= certificate.options
     share = None if app.gate.guests is None else app.gate.guests.share
     # uvicorn raises the signal again after its shutdown.
     with announced(share, socket.gethostname()), suppress(KeyboardInterrupt, EndedBySigterm):
         start.catch_interrupts()
         end_by_sigterm()
-        server = ListeningServer(configured(app, **more), certificate)
+        server = ListeningServer(configured(app, **more), certificate, accepting=accepting)
         app.gate.on_unshared = server.shut_out_others
         server.run(sockets)
 
@@ -136,6 +171,7 @@ class ServedApp(NamedTuple):
     certificate: Certificate | None = None
     share: Share | None = None
     status: Callable[[], int] = lambda: 0  # the command's exit status once it was stopped
+    accepting: Accepting | None = None
 
 
 def run(name: str, make: Callable[[], ServedApp]) -> int:
@@ -158,7 +194,7 @@ def run(name: str, make: Callable[[], ServedApp]) -> int:
         return 1
     if served.share is not None:
         welcome(served.app, served.share, sockets)
-    serve(served.app, sockets, served.certificate)
+    serve(served.app, sockets, served.certificate, served.accepting)
     return served.status()
 
 

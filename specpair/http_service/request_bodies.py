@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from starlette.requests import Request
@@ -30,6 +30,7 @@ SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer t
 MOST_BYTES = 16 * 1024 * 1024  # of long bodies at once, or one body where the limit is larger
 MOST_VALUES = 25_000  # of a body beside a prompt of token ids: more than any request that is taken has
 WAIT = 30.0  # seconds for which a body may wait for others
+PARSED = "specpair.parsed"  # key of the scope: the body, which another process has read
 M = TypeVar("M")
 
 
@@ -144,11 +145,13 @@ class RequestBodies:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     async def read(self, request: Request, parse: Callable[[bytes], M]) -> M:
-        """The result of `parse` for the request's body.
+        """The result of `parse` for the request's body; what another process has read, if one has.
 
         Raises what `parse` and `read_body` raise, InvalidRequest for too many values, and Overloaded if other long
         bodies have left no room.
         """
+        if (parsed := request.scope.get(PARSED)) is not None:
+            return cast(M, parsed)
         taken = 0
 
         async def take(size: int) -> None:

@@ -17,7 +17,8 @@ from tests.paths import ROOT
 from tests.settings_names import SETTINGS, is_setting
 from verifier_server import options as verifier
 from verifier_server.api.operations import OPERATIONS
-from verifier_server.settings import flags_parser, read_flags
+from verifier_server.flags import flags_parser
+from verifier_server.settings import read_flags
 
 PATHS = {operation.path for operation in OPERATIONS}
 CONTAINERS = [each for file in FILES for document in documents(file) for each in values(document) if "image" in each]

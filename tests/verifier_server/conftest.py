@@ -5,27 +5,62 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 import uvicorn
+from starlette.types import ASGIApp
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Backend
 from specpair.http_service import connection
+from specpair.http_service.listening import ListeningServer
 from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app
+from verifier_server.fronts.channel import first_message
+from verifier_server.fronts.front import Front, FrontOptions
+from verifier_server.fronts.fronts import fronts_of
 from verifier_server.service import Service
-from verifier_server.settings import Settings
+from verifier_server.settings import ListenAddress, Settings
 
 SCRIPT = Script(seed=2)
 
 
+def config_of(app: ASGIApp) -> uvicorn.Config:
+    """uvicorn's configuration; it takes the client's address from X-Forwarded-For, as behind a proxy here."""
+    http = connection.Connection
+    return uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+
+
+@contextmanager
+def front_in_thread(end: socket.socket, listening: Sequence[int]) -> Iterator[None]:
+    """A front in a thread of this process."""
+    end, sockets = end.dup(), [socket.socket(fileno=os.dup(number)) for number in listening]
+    options: FrontOptions = first_message(end)
+
+    def stop() -> None:
+        running.should_exit = True
+
+    front = Front(options, end, stop)
+    running = ListeningServer(config_of(front), None)
+    thread = threading.Thread(target=running.run, args=(sockets,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join(20)
+        assert not thread.is_alive(), "the front did not stop"
+
+
 class LiveServer:
     """A verifier in a thread. Its port is bound before the thread starts, so that requests never come too early."""
+
+    fronts = 0  # that serve HTTP before it, each in a thread
 
     def __init__(
         self,
@@ -35,14 +70,19 @@ class LiveServer:
         draft: Backend | None = None,
     ) -> None:
         self.failed = threading.Event()  # whether the process would end, as no text can be written any more
-        self.app = create_app(settings, backend, self.failed.set, clock=clock, draft=draft)
+        loaded = list[Callable[[], object]]()
+        self.app = create_app(
+            settings, backend, self.failed.set, lambda: [each() for each in loaded], clock=clock, draft=draft
+        )
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"
-        config = uvicorn.Config(
-            self.app, http=connection.Connection, log_config=None, access_log=False, timeout_graceful_shutdown=5
-        )
-        self._server = uvicorn.Server(config)
+        fronts = None
+        if self.fronts:
+            address = ListenAddress(workers=self.fronts)
+            fronts = fronts_of(self.app, settings, address, self.failed.set, front_in_thread)
+            loaded.append(fronts.loaded)
+        self._server = ListeningServer(config_of(self.app), None, accepting=fronts)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
         self.http = self.client()

@@ -1,5 +1,8 @@
 """The endpoints of the verifier: path, function, request, response and errors of each."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import FastAPI
 
 from gateway import operations as text_operations
@@ -110,6 +113,8 @@ _OWN = (
         parameters=(_SESSION_ID,),
     ),
 )
+# Of the bodies of the verifier's own requests, by path.
+SCHEMAS: Mapping[str, Any] = {each.path: each.request for each in _OWN if each.request is not None}
 TEXTS = text_operations.text_operations((*_ALWAYS, *_MODEL), _ENGINE, ())
 STATE = state_operations(_ALWAYS)
 LIVE = (

@@ -74,12 +74,19 @@ class KeyStore:
         The time does not depend on which key it is: the hash is compared with each stored one.
         """
         self.look()
-        digest, found = digest_of(given), None
+        digest = digest_of(given)
+        found = self._with(digest)
+        if found is None and self.look(at_once=True):  # who just got a key uses it at once
+            found = self._with(digest)
+        if found is not None and self._file is not None:
+            self._note_use(found.name, self._file)
+        return found
+
+    def _with(self, digest: bytes) -> StoredKey | None:
+        found = None
         for key in self._keys:
             if secrets.compare_digest(key.digest, digest):
                 found = key
-        if found is not None and self._file is not None:
-            self._note_use(found.name, self._file)
         return found
 
     def _note_use(self, name: str, file: Path) -> None:
@@ -89,28 +96,31 @@ class KeyStore:
             with suppress(OSError):  # only a shared service has the folder
                 (seen_folder(file) / name).touch(0o600)
 
-    def look(self, *, at_once: bool = False) -> None:
+    def look(self, *, at_once: bool = False) -> bool:
         """Reread the file if it has changed. If the file cannot be read, the keys stay as they were.
+
+        Returns whether the file was read.
 
         `at_once`: also if the last look was less than `LOOK_EVERY` ago.
         """
         now = self._clock()
         if self._file is None or (now - self._looked < LOOK_EVERY and not at_once):
-            return
+            return False
         self._looked = now
         stamp = _stamp(self._file)
         if stamp == self._stamp:
-            return
+            return False
         self._stamp = stamp
         before = {key.owner for key in self._keys}
         try:
             self._keys = self._single + key_file.read(self._file)
         except KeyFileError as error:
             _log.error("the keys are unchanged: %s", error)
-            return
+            return False
         _log.info("keys reloaded: %d", len(self._keys))
         if removed := before - {key.owner for key in self._keys}:
             self.on_removed(removed)
+        return True
 
 
 def _stamp(file: Path) -> Stamp | None:

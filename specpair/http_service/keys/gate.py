@@ -11,7 +11,8 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from specpair.http_service.observability.logs import note_key
 from specpair.http_service.replies.json_replies import error_reply
 from specpair.http_service.sharing.joining import Guests
 from specpair.http_service.web_pages import Origins
-from specpair.protocol.errors import ForeignOrigin, RateLimited
+from specpair.protocol.errors import ForeignOrigin, RateLimited, SpecPairError
 from specpair.protocol.service_responses import KeyUsage, UsageResponse
 
 _LEAST_WAIT = 0.05  # seconds after which a refused client may ask again
@@ -38,6 +39,7 @@ _NOTHING = 1e-6  # tokens; less is a rounding error
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
 _log = logging.getLogger("specpair.service")
 _ADMITTED = "specpair.admitted"  # key of the scope: what the request counts for
+CALLER = "specpair.caller"  # key of the scope: the caller that another process has identified, or the error
 
 
 @dataclass(slots=True)
@@ -196,13 +198,9 @@ class Gate:
             raise SettingsError(f"{setting}: {error}") from None
         return cls(Access(keys, insecure, names), Accounts())
 
-    def admit(self, request: Request) -> Caller:
-        """The caller of a request. Raises Unauthorized and Forbidden.
-
-        A POST makes the service work. It counts against the limits of the caller's key, until its reply is sent.
-        Raises RateLimited beyond them.
-        """
-        scope, authorization, api_key, forwarded = request.scope, b"", b"", []
+    def identify(self, scope: Scope) -> Caller:
+        """The caller of a request. Raises Unauthorized and Forbidden."""
+        authorization, api_key, forwarded = b"", b"", []
         for name, value in scope["headers"]:  # one pass costs less than a look-up for each name
             if name == b"authorization":
                 authorization = value
@@ -221,20 +219,40 @@ class Gate:
             admitted.owner = caller.owner
             if (connection := connection_of(scope)) is not None:
                 self._connections[caller.owner][connection] += 1
+        return caller
+
+    def admit(self, request: Request) -> Caller:
+        """The caller of a request. Raises Unauthorized and Forbidden.
+
+        A POST makes the service work. It counts against the limits of the caller's key, until its reply is sent.
+        Raises RateLimited beyond them.
+        """
+        scope = request.scope
+        caller: Caller | SpecPairError | None = scope.get(CALLER)
+        if isinstance(caller, SpecPairError):
+            raise caller
+        if caller is None:
+            caller = self.identify(scope)
+        admitted: _Admitted | None = scope.get(_ADMITTED)
         if scope["method"] == "POST" and admitted is not None and admitted.account is None:
             account = self.accounts.of(caller.key_name)
             account.begin_request(caller.limits, self.accounts.clock())
             admitted.account = account
         return caller
 
-    def over(self, admitted: _Admitted, scope: Scope) -> None:
-        """Note that a request is over."""
-        if admitted.account is not None:
-            admitted.account.end_request(self.accounts.clock())
-        if admitted.owner and (connection := connection_of(scope)) is not None:
-            self._connections[admitted.owner] -= Counter([connection])
-            if not self._connections[admitted.owner]:
-                del self._connections[admitted.owner]
+    @contextmanager
+    def counted(self, scope: Scope) -> Iterator[None]:
+        """Count a request that is admitted within the block until the block's end."""
+        admitted = scope[_ADMITTED] = _Admitted()
+        try:
+            yield
+        finally:
+            if admitted.account is not None:
+                admitted.account.end_request(self.accounts.clock())
+            if admitted.owner and (connection := connection_of(scope)) is not None:
+                self._connections[admitted.owner] -= Counter([connection])
+                if not self._connections[admitted.owner]:
+                    del self._connections[admitted.owner]
 
     async def watch(self) -> None:
         """See every second, for ever, whether keys were revoked or the service is shared no longer."""
@@ -274,8 +292,5 @@ class GatedRequests:
         except ForeignOrigin as error:
             await error_reply(error)(scope, receive, send)
             return
-        admitted = scope[_ADMITTED] = _Admitted()
-        try:
+        with self._gate.counted(scope):
             await self._app(scope, receive, send)
-        finally:
-            self._gate.over(admitted, scope)

@@ -137,7 +137,6 @@ class StateEndpoints:
             raise
         asked = parse(JoinRequest, await read_body(request, MOST_BYTES, PATIENCE))
         joined = await run_in_threadpool(guests.join, guests.find(asked.token, address), asked.name, address)
-        self._gate.access.keys.look(at_once=True)  # the guest uses its key at once
         return JsonReply(joined.body())
 
     def _guests(self, request: Request) -> Guests:

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
+from specpair.http_service.request_bodies import PARSED
+
 PATIENCE = 0.25  # seconds; most replies come sooner, and listening to a connection costs more than a verify request
 _NOBODY_READS_IT = 499  # status, as nginx logs it
 
@@ -70,6 +72,6 @@ class HangUp:
 
 async def unless_hung_up(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
     """The reply of `endpoint`, which is cancelled if the client hangs up before."""
-    async with HangUp(request.receive, body=True) as hang_up:
+    async with HangUp(request.receive, body=PARSED not in request.scope) as hang_up:
         return await endpoint(Request(request.scope, hang_up.receive))
     return Response(status_code=_NOBODY_READS_IT)

@@ -17,8 +17,8 @@ from specpair.command_line.parser import Parsers
 from specpair.own_commands import COMMANDS as OWN
 from specpair.own_commands import parsers as specpair_parsers
 from tests.terminal.pseudo import Terminal, terminal
+from verifier_server.flags import SERVE
 from verifier_server.program import parsers as verifier_parsers
-from verifier_server.settings import SERVE
 
 Offered = Callable[[str], list[str]]  # the words that a shell offers at the end of a line, in any order
 PROGRAM = "drafter"

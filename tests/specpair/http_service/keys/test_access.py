@@ -207,16 +207,16 @@ def test_file_must_be_right_at_the_start(path: Path) -> None:
         KeyStore(None, path)
 
 
-def test_changed_file_is_read_again_within_a_second(path: Path, clock: Clock) -> None:
+def test_a_new_key_is_taken_at_once_and_a_removed_one_refused_within_a_second(path: Path, clock: Clock) -> None:
     add(path, "old")
     store = KeyStore(None, path, clock)
     add(path, "new")
-    clock.now = 0.9
-    assert store.find("new") is None
-    clock.now = 1.0
+    clock.now = 0.5
     assert store.find("new") is not None
     key_file.remove(path, "name-old")
-    clock.now = 2.0
+    clock.now = 1.4
+    assert store.find("old") is not None
+    clock.now = 1.5
     assert store.find("old") is None and store.find("new") is not None
 
 

@@ -1,0 +1,1 @@
+"""HTTP in several processes, in front of the one with the engine."""

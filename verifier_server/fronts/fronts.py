@@ -1,0 +1,300 @@
+"""The fronts of a verifier: starts their processes, and answers their requests with the verifier's application."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+from specpair.child_processes.children import child
+from specpair.http_service import hints
+from specpair.http_service.app import App
+from specpair.http_service.keys.gate import CALLER, Gate
+from specpair.http_service.observability.logs import RequestContext, enter
+from specpair.http_service.request_bodies import PARSED
+from verifier_server.api.operations import SCHEMAS
+from verifier_server.fronts.channel import (
+    Begun,
+    Channel,
+    ContextLength,
+    Counted,
+    Opened,
+    Part,
+    Ready,
+    Received,
+    Sent,
+    Stop,
+    Unshared,
+    Wanted,
+    packed,
+)
+from verifier_server.fronts.front import FrontOptions
+from verifier_server.settings import ListenAddress, Settings
+
+AHEAD = 16  # parts of a reply that a front may have before it has sent them
+_AGAIN = 0.5  # seconds that a front should have served before another one takes its place
+_log = logging.getLogger("specpair.verifier")
+
+# Runs a front, with its end of the channel and the numbers of the listening sockets, while the context lasts.
+Launch = Callable[[socket.socket, Sequence[int]], AbstractContextManager[object]]
+
+
+def process(end: socket.socket, listening: Sequence[int]) -> AbstractContextManager[object]:
+    """A front in a process of its own."""
+    numbers = [end.fileno(), *listening]
+    return child("-m", "verifier_server.fronts.front", *map(str, numbers), descriptors=numbers)
+
+
+class Fronts:
+    """All fronts. Used in the event loop of the engine's process."""
+
+    def __init__(
+        self,
+        count: int,
+        options: FrontOptions,
+        app: ASGIApp,
+        gate: Gate,
+        context: Callable[[], int],
+        counted: Callable[[str, int, float, str], object],
+        on_failure: Callable[[], object],
+        launch: Launch = process,
+    ) -> None:
+        """`app`: the application without its layers, which the fronts have.
+        `context()`: tokens that the context holds; 0 while no model is loaded.
+        `counted(route, status, seconds, key)`: counts a request.
+        `on_failure`: called when a front cannot be started: the verifier cannot be reached then.
+        """
+        self._count, self._options, self._app = count, options, app
+        self._gate, self._context = gate, context
+        self._counted, self._on_failure, self._launch = counted, on_failure, launch
+        self._fronts = set[_Front]()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
+        self._tasks = set[asyncio.Task[None]]()
+
+    async def start(self, listening: Sequence[socket.socket]) -> None:
+        """Start the fronts, and wait until each serves. One that ends is started anew, until `stop`."""
+        self._loop = asyncio.get_running_loop()
+        numbers = [each.fileno() for each in listening]
+        ready = [asyncio.get_running_loop().create_future() for _ in range(self._count)]
+        for each in ready:
+            task = asyncio.create_task(self._keep(numbers, each))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await asyncio.gather(*ready)
+
+    async def stop(self, at_once: Callable[[], bool] = lambda: False) -> None:
+        """Have all fronts end after their requests. `at_once()`: whether to end them now."""
+        self._stopping = True
+        self._tell(Stop())
+        while self._tasks and not at_once():
+            await asyncio.wait(self._tasks, timeout=_AGAIN / 5)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def loaded(self) -> None:
+        """Tell the fronts how many tokens the loaded model's context holds. May be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: self._tell(ContextLength(self._context())))
+
+    def shut_out_others(self) -> None:
+        self._tell(Unshared())
+
+    def _tell(self, message: Any) -> None:
+        for front in self._fronts:
+            front.send(message)
+
+    async def _keep(self, numbers: Sequence[int], ready: asyncio.Future[None]) -> None:
+        """Run one front after the other."""
+        while not self._stopping:
+            began = time.monotonic()
+            front = _Front(self._app, self._gate, self._counted, self._options.strict)
+            with ExitStack() as stack:
+                ours, theirs = map(stack.enter_context, socket.socketpair())
+                ours.sendall(packed(self._options))
+                running = ExitStack()
+                running.enter_context(self._launch(theirs, numbers))
+                theirs.close()
+                try:
+                    self._fronts.add(front)
+                    await front.serve(ours, self._context(), ready)
+                finally:
+                    self._fronts.discard(front)
+                    await asyncio.to_thread(running.close)
+            if not self._stopping:
+                if not front.ready or time.monotonic() - began < _AGAIN:
+                    _log.error("a front ended before it served: the verifier ends")
+                    self._on_failure()
+                    if not ready.done():
+                        ready.set_result(None)
+                    return
+                _log.error("a front ended unexpectedly: another one takes its place")
+
+
+def fronts_of(
+    app: App, settings: Settings, address: ListenAddress, on_failure: Callable[[], object], launch: Launch = process
+) -> Fronts:
+    """The fronts of the verifier that `app` serves. `on_failure`, `launch`: as for `Fronts`."""
+    service = app.state.service
+    options = FrontOptions(
+        settings.api_key,
+        settings.keys_file,
+        settings.insecure,
+        settings.cors_origins,
+        settings.allowed_hosts,
+        {name: settings.key(name) for name in ("cors_origins", "allowed_hosts")},
+        settings.max_body_bytes,
+        settings.body_timeout,
+        settings.access_log,
+        settings.log_format,
+        settings.strict,
+        app.paths,
+        SCHEMAS,
+        address.ssl_certfile,
+        address.ssl_keyfile,
+    )
+    context, count = service.context_length, service.metrics.request
+    return Fronts(address.processes, options, app.unlayered, app.gate, context, count, on_failure, launch)
+
+
+class _Front:
+    """The engine's side of one front."""
+
+    def __init__(
+        self, app: ASGIApp, gate: Gate, counted: Callable[[str, int, float, str], object], strict: bool
+    ) -> None:
+        self._app, self._gate, self._counted, self._strict = app, gate, counted, strict
+        self._channel: Channel | None = None
+        self._requests: dict[int, _Relayed] = {}  # by number
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self.ready = False
+
+    def send(self, message: Any) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    async def serve(self, end: socket.socket, context: int, ready: asyncio.Future[None]) -> None:
+        """Answer the front's requests until it ends. `ready`: is set once it serves."""
+        lost = asyncio.Event()
+
+        def received(message: Any) -> None:
+            if isinstance(message, Opened):
+                self._open(message)
+            elif isinstance(message, Received):
+                if (request := self._requests.get(message.number)) is not None:
+                    request.received(message.message)
+            elif isinstance(message, Sent):
+                if (request := self._requests.get(message.number)) is not None:
+                    request.sent(message.parts)
+            elif isinstance(message, Counted):
+                for each in message.requests:
+                    self._counted(*each)
+            elif isinstance(message, Ready):
+                self.ready = True
+                if not ready.done():
+                    ready.set_result(None)
+
+        self._channel = await Channel.over(end, received, lost.set)
+        self.send(ContextLength(context))
+        try:
+            await lost.wait()
+        finally:
+            self._channel.close()
+            for task in self._tasks.values():
+                task.cancel()  # as if the client had left
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _open(self, opened: Opened) -> None:
+        number = opened.number
+        self._requests[number] = request = _Relayed(number, self.send, self._strict)
+        self._tasks[number] = task = asyncio.create_task(self._answer(opened, request))
+        task.add_done_callback(lambda _: self._over(number))
+
+    def _over(self, number: int) -> None:
+        del self._requests[number], self._tasks[number]
+
+    async def _answer(self, opened: Opened, request: "_Relayed") -> None:
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "state": {}, CALLER: opened.caller, **opened.scope}
+        if opened.message is not None:
+            scope[PARSED] = opened.message
+        enter(RequestContext(opened.request_id))
+        hints.enter(request.hints)
+        try:
+            with self._gate.counted(scope):
+                await self._app(scope, request.receive, request.send)
+        except Exception:
+            _log.exception("a fault in a request")
+        finally:
+            request.end()
+
+
+class _Relayed:
+    """A request of a front, as an application of ASGI sees it."""
+
+    def __init__(self, number: int, tell: Callable[[Any], None], strict: bool) -> None:
+        """`tell`: sends a message to the front. `strict`: whether hints are refused."""
+        self.hints = hints.Hints(strict)
+        self._number, self._tell = number, tell
+        self._came: deque[Message] = deque()
+        self._wanted: asyncio.Future[None] | None = None  # whether the front was asked for more
+        self._head: Message | None = None  # that is sent with the next part of the body
+        self._complete = False
+        self._ahead = 0  # parts that the front has not sent yet
+        self._room = asyncio.Event()
+
+    async def receive(self) -> Message:
+        while not self._came:
+            if self._wanted is None or self._wanted.done():
+                self._wanted = asyncio.get_running_loop().create_future()
+                self._tell(Wanted(self._number))
+            await asyncio.shield(self._wanted)
+        return self._came.popleft()
+
+    def received(self, message: Message) -> None:
+        self._came.append(message)
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(None)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._head = message
+            asyncio.get_running_loop().call_soon(self._send_head)
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        self._complete = not more
+        if self._head is not None:
+            self._begin(body, more)
+        else:
+            self._tell(Part(self._number, body, more))
+        if more:
+            self._ahead += 1
+            while self._ahead >= AHEAD:
+                self._room.clear()
+                await self._room.wait()
+
+    def sent(self, parts: int) -> None:
+        self._ahead -= parts
+        self._room.set()
+
+    def end(self) -> None:
+        """Complete the reply, also where its work was cancelled."""
+        if not self._complete:
+            self._send_head()
+            self._tell(Part(self._number, b"", False))
+
+    def _send_head(self) -> None:
+        if self._head is not None:
+            self._begin(b"", True)
+            self._ahead += 1
+
+    def _begin(self, body: bytes, more: bool) -> None:
+        head, self._head = self._head, None
+        assert head is not None
+        headers = [*head.get("headers", ()), *self.hints.header()]
+        self._tell(Begun(self._number, head["status"], headers, body, more))
