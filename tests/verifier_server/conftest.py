@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -21,7 +22,7 @@ from specpair.http_service.listening import ListeningServer
 from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app
-from verifier_server.fronts.channel import first_message
+from verifier_server.fronts.channel import Channel, first_message
 from verifier_server.fronts.front import Front, FrontOptions
 from verifier_server.fronts.fronts import fronts_of
 from verifier_server.service import Service
@@ -45,7 +46,7 @@ def front_in_thread(end: socket.socket, listening: Sequence[int]) -> Iterator[No
     def stop() -> None:
         running.should_exit = True
 
-    front = Front(options, end, stop)
+    front = Front(options, partial(Channel.over, end), stop)
     running = ListeningServer(config_of(front), None)
     thread = threading.Thread(target=running.run, args=(sockets,))
     thread.start()

@@ -9,7 +9,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import SpecPairError
@@ -94,8 +94,18 @@ SCOPE = ("method", "path", "raw_path", "root_path", "query_string", "headers", "
 ADDRESSES = ("client", "server")
 
 
+class Link(Protocol):
+    """One end of a channel."""
+
+    def send(self, message: NamedTuple) -> None:
+        """Send a message. Does nothing once the other end is gone."""
+
+    def close(self) -> None:
+        """End the channel."""
+
+
 class Channel(asyncio.Protocol):
-    """One end of a channel. Used in an event loop."""
+    """A `Link` over sockets. Used in an event loop."""
 
     def __init__(self, received: Callable[[Any], object], lost: Callable[[], object]) -> None:
         """`received(message)`: called for each message. `lost`: called when the other end is gone."""
@@ -111,7 +121,6 @@ class Channel(asyncio.Protocol):
         return channel
 
     def send(self, message: NamedTuple) -> None:
-        """Send a message. Does nothing once the other end is gone."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(packed(message))
 

@@ -12,7 +12,7 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ from verifier_server.fronts.channel import (
     Channel,
     ContextLength,
     Counted,
+    Link,
     Opened,
     Part,
     Ready,
@@ -60,6 +61,10 @@ from verifier_server.fronts.channel import (
 _COUNT_EVERY = 0.1  # seconds between two messages with requests to count, at most
 _TOLD = 4  # parts of a reply after which the engine's process is told that they were sent
 _SESSION = b"x-session-id"
+
+
+# Opens the channel: the arguments are those of `Channel`.
+Connect = Callable[[Callable[[Any], object], Callable[[], object]], Awaitable[Link]]
 
 
 class FrontOptions(NamedTuple):
@@ -85,14 +90,14 @@ class FrontOptions(NamedTuple):
 class Front:
     """The application of a front."""
 
-    def __init__(self, options: FrontOptions, end: socket.socket, on_stop: Callable[[], object]) -> None:
-        """`end`: of the channel. `on_stop`: called when the front has to end."""
+    def __init__(self, options: FrontOptions, connect: Connect, on_stop: Callable[[], object]) -> None:
+        """`on_stop`: called when the front has to end."""
         self.on_unshared: Callable[[], object] = lambda: None  # shuts out other machines
-        self._schemas, self._end, self._on_stop = options.schemas, end, on_stop
+        self._schemas, self._connect, self._on_stop = options.schemas, connect, on_stop
         self._gate = Gate.of(options.api_key, options.keys_file, options.insecure, VERIFIER)
         self._context = 0  # tokens; 0 while no model is loaded
         self._bodies = RequestBodies(options.max_body_bytes, options.body_timeout, lambda: self._context)
-        self._channel: Channel
+        self._channel: Link
         self._numbers = 0  # of the requests so far
         self._open: dict[int, _Exchange] = {}  # by number
         self._counted: list[tuple[str, int, float, str]] = []
@@ -117,11 +122,15 @@ class Front:
         finally:
             answered(scope)
 
+    async def connect(self) -> None:
+        """Connect with the engine's process, and begin to serve."""
+        self._channel = await self._connect(self._received, self._on_stop)
+        self._channel.send(Ready())
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._channel = await Channel.over(self._end, self._received, self._on_stop)
+        await self.connect()
         watching = asyncio.create_task(self._gate.watch())
-        self._channel.send(Ready())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         watching.cancel()
@@ -240,7 +249,7 @@ def main() -> None:
     def stop() -> None:
         server.should_exit = True
 
-    front = Front(options, end, stop)
+    front = Front(options, partial(Channel.over, end), stop)
     server = ListeningServer(configured(front, **tls), certificate)
     front.on_unshared = server.shut_out_others
     with suppress(KeyboardInterrupt, EndedBySigterm):

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -23,6 +22,7 @@ from verifier_server.fronts.channel import (
     Channel,
     ContextLength,
     Counted,
+    Link,
     Opened,
     Part,
     Ready,
@@ -37,7 +37,8 @@ from verifier_server.fronts.front import FrontOptions
 from verifier_server.settings import ListenAddress, Settings
 
 AHEAD = 16  # parts of a reply that a front may have before it has sent them
-_AGAIN = 0.5  # seconds that a front should have served before another one takes its place
+_STARTS = 3  # of fronts in a row that may fail
+_LOOK = 0.1  # seconds between two looks whether to end at once
 _log = logging.getLogger("specpair.verifier")
 
 # Runs a front, with its end of the channel and the numbers of the listening sockets, while the context lasts.
@@ -69,13 +70,18 @@ class Fronts:
         `counted(route, status, seconds, key)`: counts a request.
         `on_failure`: called when a front cannot be started: the verifier cannot be reached then.
         """
-        self._count, self._options, self._app = count, options, app
+        self.options = options
+        self._count, self._app = count, app
         self._gate, self._context = gate, context
         self._counted, self._on_failure, self._launch = counted, on_failure, launch
-        self._fronts = set[_Front]()
+        self._fronts = set[FrontRequests]()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._tasks = set[asyncio.Task[None]]()
+
+    def requests(self) -> "FrontRequests":
+        """The requests of a new front."""
+        return FrontRequests(self._app, self._gate, self._counted, self.options.strict)
 
     async def start(self, listening: Sequence[socket.socket]) -> None:
         """Start the fronts, and wait until each serves. One that ends is started anew, until `stop`."""
@@ -93,7 +99,7 @@ class Fronts:
         self._stopping = True
         self._tell(Stop())
         while self._tasks and not at_once():
-            await asyncio.wait(self._tasks, timeout=_AGAIN / 5)
+            await asyncio.wait(self._tasks, timeout=_LOOK)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -111,30 +117,48 @@ class Fronts:
             front.send(message)
 
     async def _keep(self, numbers: Sequence[int], ready: asyncio.Future[None]) -> None:
-        """Run one front after the other."""
+        """Run one front after the other. `ready`: is set once the first one serves, or none can be started."""
+        failed = 0  # starts in a row
         while not self._stopping:
-            began = time.monotonic()
-            front = _Front(self._app, self._gate, self._counted, self._options.strict)
-            with ExitStack() as stack:
-                ours, theirs = map(stack.enter_context, socket.socketpair())
-                ours.sendall(packed(self._options))
-                running = ExitStack()
-                running.enter_context(self._launch(theirs, numbers))
-                theirs.close()
-                try:
-                    self._fronts.add(front)
-                    await front.serve(ours, self._context(), ready)
-                finally:
-                    self._fronts.discard(front)
-                    await asyncio.to_thread(running.close)
+            front = self.requests()
+            serving = asyncio.create_task(self._note(front.ready, ready))
+            await self._run(front, numbers)
+            serving.cancel()
+            failed = 0 if front.ready.is_set() else failed + 1
+            if failed == _STARTS:
+                _log.error("no front can be started: the verifier ends")
+                self._on_failure()
+                break
             if not self._stopping:
-                if not front.ready or time.monotonic() - began < _AGAIN:
-                    _log.error("a front ended before it served: the verifier ends")
-                    self._on_failure()
-                    if not ready.done():
-                        ready.set_result(None)
-                    return
                 _log.error("a front ended unexpectedly: another one takes its place")
+        if not ready.done():
+            ready.set_result(None)
+
+    async def _note(self, serves: asyncio.Event, ready: asyncio.Future[None]) -> None:
+        await serves.wait()
+        if not ready.done():
+            ready.set_result(None)
+
+    async def _run(self, front: "FrontRequests", numbers: Sequence[int]) -> None:
+        """Run a front until it ends, and answer its requests."""
+        lost = asyncio.Event()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.sendall(packed(self.options))
+            running = ExitStack()
+            running.enter_context(self._launch(theirs, numbers))
+        try:
+            channel = await Channel.over(ours, front.received, lost.set)
+            front.connected(channel)
+            self._fronts.add(front)
+            front.send(ContextLength(self._context()))
+            if self._stopping:
+                front.send(Stop())
+            await lost.wait()
+        finally:
+            self._fronts.discard(front)
+            await front.close()
+            await asyncio.to_thread(running.close)
 
 
 def fronts_of(
@@ -163,52 +187,50 @@ def fronts_of(
     return Fronts(address.processes, options, app.unlayered, app.gate, context, count, on_failure, launch)
 
 
-class _Front:
-    """The engine's side of one front."""
+class FrontRequests:
+    """The requests of one front, in the engine's process."""
 
     def __init__(
         self, app: ASGIApp, gate: Gate, counted: Callable[[str, int, float, str], object], strict: bool
     ) -> None:
+        """The arguments are those of `Fronts`. `strict`: whether hints are refused."""
         self._app, self._gate, self._counted, self._strict = app, gate, counted, strict
-        self._channel: Channel | None = None
+        self._link: Link | None = None
         self._requests: dict[int, _Relayed] = {}  # by number
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self.ready = False
+        self.ready = asyncio.Event()  # set once the front serves
+
+    def connected(self, link: Link) -> None:
+        """Begin to answer over this link."""
+        self._link = link
 
     def send(self, message: Any) -> None:
-        if self._channel is not None:
-            self._channel.send(message)
+        if self._link is not None:
+            self._link.send(message)
 
-    async def serve(self, end: socket.socket, context: int, ready: asyncio.Future[None]) -> None:
-        """Answer the front's requests until it ends. `ready`: is set once it serves."""
-        lost = asyncio.Event()
+    async def close(self) -> None:
+        """Cancel all requests, as if their clients had left: the front is gone."""
+        if self._link is not None:
+            self._link.close()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-        def received(message: Any) -> None:
-            if isinstance(message, Opened):
-                self._open(message)
-            elif isinstance(message, Received):
-                if (request := self._requests.get(message.number)) is not None:
-                    request.received(message.message)
-            elif isinstance(message, Sent):
-                if (request := self._requests.get(message.number)) is not None:
-                    request.sent(message.parts)
-            elif isinstance(message, Counted):
-                for each in message.requests:
-                    self._counted(*each)
-            elif isinstance(message, Ready):
-                self.ready = True
-                if not ready.done():
-                    ready.set_result(None)
-
-        self._channel = await Channel.over(end, received, lost.set)
-        self.send(ContextLength(context))
-        try:
-            await lost.wait()
-        finally:
-            self._channel.close()
-            for task in self._tasks.values():
-                task.cancel()  # as if the client had left
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+    def received(self, message: Any) -> None:
+        """Take a message of the front."""
+        if isinstance(message, Opened):
+            self._open(message)
+        elif isinstance(message, Received):
+            if (request := self._requests.get(message.number)) is not None:
+                request.received(message.message)
+        elif isinstance(message, Sent):
+            if (request := self._requests.get(message.number)) is not None:
+                request.sent(message.parts)
+        elif isinstance(message, Counted):
+            for each in message.requests:
+                self._counted(*each)
+        elif isinstance(message, Ready):
+            self.ready.set()
 
     def _open(self, opened: Opened) -> None:
         number = opened.number

@@ -9,7 +9,7 @@ three kinds, the target has a head of its own, which predicts tokens:
 - drafting: the verifier drafts for several texts, by its own head, a draft model or both; its slots are taken, passes
   and steps of the head fail, texts are cancelled and begun again, and the verifier is killed;
 - exchanges: the library and the verifier's whole application; requests and replies are lost, cut, late, repeated or
-  refused, the verifier is killed, its engine fails, and another model takes its address.
+  refused, the verifier or one of its fronts is killed, its engine fails, and another model takes its address.
 
 Then real processes (`--minutes`, which the last two share):
 

@@ -23,7 +23,8 @@ from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from lab.benchmarks.faults.checks import NO_END, completion
-from lab.benchmarks.faults.hostile import URL, Address, Clock
+from lab.benchmarks.faults.hostile import URL, Address
+from lab.benchmarks.faults.virtual_verifier import Clock
 from specpair.protocol.errors import EngineError
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain

@@ -1,134 +1,22 @@
-"""A whole verifier in virtual time, behind a network that loses, cuts, repeats and delays messages.
+"""A network that loses, cuts, repeats and delays messages, to a verifier in virtual time.
 
-The verifier is the application that ships, asked as a server asks it (ASGI). Its engine runs between the events of a
-loop whose clock jumps, and the client's thread runs the loop while it waits. So there is no other thread, and a seed
-decides all that happens.
+The client's thread runs the verifier's loop while it waits. So there is no other thread, and a seed decides all that
+happens.
 """
 
 import asyncio
 import random
-import selectors
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import httpx
 from starlette.types import Message
 
 from backends.scripted import Script
-from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import EngineFailure
-from specpair.speculation.policy.cost_by_width import CostByWidth
-from tests.specpair.speculation.policy.virtual_pair import Toy
-from verifier_server.app import create_app
-from verifier_server.engine.arrived_drafts import Request
-from verifier_server.engine.engine import Engine
-from verifier_server.engine.interface import EngineInfo
-from verifier_server.engine.scheduler import Scheduler
-from verifier_server.generation.draft_model import lookup_alone
-from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.loading import LoadedModels
-from verifier_server.settings import Settings
+from lab.benchmarks.faults.virtual_verifier import TTL, Clock, Verifier
 
 URL = "http://127.0.0.1:8000"
 IN_A_ROW = 3  # requests that may fail in a row: the client gives up after six
 FATES = ("unreachable", "lost", "late", "unanswered", "twice", "cut", "refused", "killed")
-PASS_TIMES = [0.02 + 0.001 * tokens for tokens in range(1, 18)]  # seconds
-TTL = 60.0  # seconds that a session is kept
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next event. Raises RuntimeError where nothing will ever happen."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        super().__init__(_Jumping(self))
-
-    def time(self) -> float:
-        return self.now
-
-    def run_in_executor(self, executor: object, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Make the call at once: a thread would run in real time."""
-        future = self.create_future()
-        try:
-            future.set_result(call(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def let_pass(self, seconds: float) -> None:
-        self.run_until_complete(asyncio.sleep(seconds))
-
-
-class _Jumping(selectors.SelectSelector):
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready and timeout is None:
-            raise RuntimeError("all tasks wait, and no event is due")
-        if not ready and timeout:
-            self._clock.now += timeout
-        return ready
-
-
-class _Paced(Toy):
-    """A toy model whose passes take virtual time, and fail at the world's rate."""
-
-    clock: Clock
-    fails: Callable[[], bool] = staticmethod(lambda: False)
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.clock.now += PASS_TIMES[min(sum(len(entry.tokens) for entry in batch), len(PASS_TIMES)) - 1]
-        if self.fails():
-            raise EngineFailure("a device went away")
-        return super()._forward(batch)
-
-
-class _Between(Engine):
-    """An engine without a thread: it runs its passes between the events of the loop."""
-
-    def __init__(self, scheduler: Scheduler, clock: Clock, deliver: Callable[[], None]) -> None:
-        super().__init__(scheduler, clock.time, deliver)
-        self._loop, self._plans = clock, scheduler
-
-    def submit(self, *requests: Request) -> None:
-        super().submit(*requests)
-        self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        if self.step():
-            self._loop.call_soon(self._turn)
-        elif self._plans.wake_at is not None:
-            self._loop.call_at(self._plans.wake_at, self._turn)
-
-
-class Verifier:
-    """A verifier of one model."""
-
-    def __init__(self, clock: Clock, script: Script, slots: int, fails: Callable[[], bool]) -> None:
-        settings = Settings(backend="scripted", access_log=False, session_ttl=TTL)
-        backend = _Paced(script, slots=slots)
-        backend.clock = clock
-        self.app = create_app(settings, backend, clock=clock.time)
-        self.service = service = self.app.state.service
-        service.sessions.admission.clock = clock.time
-        service.engine_client.attach(clock)
-        deliver = service.engine_client.deliver
-        scheduler = Scheduler(backend, max_drafts=settings.max_drafts, pass_times=PASS_TIMES)
-        self.engine = _Between(scheduler, clock, deliver)
-        lookup = lookup_alone(settings, EngineInfo.of(backend, settings.max_drafts), clock.time)
-        drafting = ServerDrafting(lookup, PASS_TIMES, clock.time, deliver)
-        service.loader.models = LoadedModels(
-            self.engine, backend.model_name, CostByWidth.of(PASS_TIMES), None, drafting
-        )
-        backend.fails = fails
-        self.requests: set[asyncio.Task[None]] = set()  # under way
-
-    def kill(self) -> None:
-        for each in self.requests:
-            each.cancel()
 
 
 class Exchange(httpx.SyncByteStream):
@@ -136,8 +24,10 @@ class Exchange(httpx.SyncByteStream):
 
     breaks_after: int | None = None
 
-    def __init__(self, clock: Clock, verifier: Verifier, request: httpx.Request, broken: Callable[[], object]) -> None:
-        """`broken`: called when the body breaks off."""
+    def __init__(
+        self, clock: Clock, verifier: Verifier, request: httpx.Request, broken: Callable[[], object], front: int
+    ) -> None:
+        """`broken`: called when the body breaks off. `front`: as for `Verifier.ask`."""
         self._clock, self._broken, self._left = clock, broken, asyncio.Event()
         self._asked: list[Message] = [{"type": "http.request", "body": request.read(), "more_body": False}]
         self._parts: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
@@ -149,17 +39,7 @@ class Exchange(httpx.SyncByteStream):
             "headers": [(name.lower(), value) for name, value in request.headers.raw],
             **{"client": ("127.0.0.1", 50_000), "server": ("127.0.0.1", 8000)},
         }
-        task = clock.create_task(self._run(verifier, scope))
-        verifier.requests.add(task)
-        task.add_done_callback(verifier.requests.discard)
-
-    async def _run(self, verifier: Verifier, scope: Message) -> None:
-        over: BaseException | None = None
-        try:
-            await verifier.app(scope, self._receive, self._parts.put)
-        except BaseException as error:
-            over = error
-        self._parts.put_nowait(over)
+        verifier.ask(scope, self._receive, self._parts.put, front)
 
     async def _receive(self) -> Message:
         if self._asked:
@@ -202,7 +82,8 @@ class Address(httpx.BaseTransport):
         self._fates = rng.sample(FATES, rng.randint(1, len(FATES)))
         self._failing = rng.choice([0.0, 0.0, 0.0, 0.02])  # share of passes
         self._changes = rng.choice([0, 0, 0, 0, 1])  # times that another model takes the address
-        self._slots = rng.randint(1, 4)
+        self._slots, self._fronts = rng.randint(1, 4), rng.choice([0, 0, 1, 3])
+        self._front_kills = [rng.uniform(0.0, 4.0) for _ in range(rng.choice([0, 2, 8]))]  # when, in seconds
         self._failed = self._away = 0  # requests in a row that failed; that will find nobody
         self.hostile = False
         self.events: list[str] = []
@@ -215,9 +96,16 @@ class Address(httpx.BaseTransport):
         self.hostile = True
         for after in self._kills:
             self.clock.call_later(after, self._kill)
+        for after in self._front_kills:
+            self.clock.call_later(after, self._kill_front)
 
     def _another(self) -> Verifier:
-        return Verifier(self.clock, self.models[-1], self._slots, self._pass_fails)
+        return Verifier(self.clock, self.models[-1], self._slots, self._pass_fails, self._fronts)
+
+    def _kill_front(self) -> None:
+        if self.hostile and self._fronts:
+            self.verifiers[-1].kill_front(self._rng.randrange(self._fronts))
+            self.events.append(f"{self.clock.now:.3f} a front killed")
 
     def _pass_fails(self) -> bool:
         fails = self.hostile and self._rng.random() < self._failing
@@ -246,7 +134,7 @@ class Address(httpx.BaseTransport):
             if fate == "killed":
                 self._kill()
 
-        exchange = Exchange(clock, self.verifiers[-1], request, broken)
+        exchange = Exchange(clock, self.verifiers[-1], request, broken, rng.randrange(8))
         if fate == "unanswered" or (fate == "killed" and rng.random() < 0.5):
             clock.let_pass(rng.uniform(0.0, 0.5))
             broken()
@@ -273,7 +161,7 @@ class Address(httpx.BaseTransport):
     def _forgotten(self, request: httpx.Request, verifier: Verifier) -> None:
         """The request arrives, but the client does not wait for the reply."""
         if verifier is self.verifiers[-1]:
-            Exchange(self.clock, verifier, request, lambda: None).close()
+            Exchange(self.clock, verifier, request, lambda: None, self._rng.randrange(8)).close()
 
     def _kill(self) -> None:
         """Kill the verifier, unless all is over; another one takes its place."""

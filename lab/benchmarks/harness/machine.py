@@ -53,7 +53,7 @@ class NotReady(RuntimeError):
 @contextmanager
 def running(
     *command: str, client: httpx.Client, ready: str, environment: dict[str, str], seconds: float
-) -> Iterator[None]:
+) -> Iterator["subprocess.Popen[str]"]:
     """Run a server while the block lasts, from when it answers `ready`, a path, with a success. Raises NotReady.
 
     `command`, `environment`: as for `child`.
@@ -70,7 +70,7 @@ def running(
                     f"{command[1]} is not ready (status {process.returncode}); its log ends with\n{log.read()[-3000:]}"
                 )
             time.sleep(0.05)
-        yield
+        yield process
 
 
 def _succeeds(client: httpx.Client, path: str) -> bool:
