@@ -161,17 +161,19 @@ class Verifier:
             return
 
         def computed() -> None:
-            ended = self._loop.now
+            process, ended = self._process, self._loop.now
+            if process is not None:
+                ended = process.done(ended, 0)  # the engine's thread waits for its turn, and measures that, too
 
             def over() -> None:
                 self.scheduler.conclude(plan, logits, began, ended)
                 self.look()
 
-            if self._process is None:
+            if process is None:
                 over()
             else:
-                done = self._process.done(ended, len(plan.batch))
-                self._occupy(done - ended, over, lambda _, over: self._loop.at(done, over))
+                done = process.done(ended, len(plan.batch))
+                self._occupy(done - self._loop.now, over, lambda _, over: self._loop.at(done, over))
 
         self._occupy(self._cost(plan), computed)
 
