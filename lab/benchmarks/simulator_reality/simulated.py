@@ -210,6 +210,7 @@ def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Conf
     given = configuration.model_dump(mode="json", exclude_none=True)
     verifiers = given["devices"]["verifiers"]
     for each in verifiers:
+        each["http"] = {"request_ms": 0.0}  # that time is in EXCHANGE
         each["cost"]["decode_ms"] += PASS
         each["cost"]["per_sequence_ms"] += PASS_SEQUENCE
     for each in given["devices"]["drafters"]:

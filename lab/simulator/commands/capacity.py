@@ -1,22 +1,24 @@
 """The command `capacity`: finds the load that a fleet carries within its objective."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lab.simulator.commands.command import (
     INTERRUPTED,
     SimulatorCommand,
     add_jobs,
-    add_set,
     complain,
     note,
     tell_tried,
     whole,
 )
+from lab.simulator.commands.search import add_space, search_of
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.replications import evaluate, processes
-from lab.simulator.search.capacity import Capacity, size_of
-from lab.simulator.search.comparison import BadSearch, SearchCandidate, varied
+from lab.simulator.search.capacity import Capacity, boundaries, size_of
+from lab.simulator.search.comparison import BadSearch, SearchCandidate, label, overrides, varied
 from specpair.command_line.parser import Parser
 
 _TIMES = 64  # the greatest count that is tried, in terms of the first
@@ -24,7 +26,7 @@ _TIMES = 64  # the greatest count that is tried, in terms of the first
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
-    add_set(parser)
+    add_space(parser)
     parser.add_argument(
         "--of",
         metavar="KEY",
@@ -60,27 +62,47 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    capacity, start = _prepared(options)
-    ended = False
+    several = _prepared(options)
+    tried, ended = list[tuple[Mapping[str, Any], Capacity]](), False
     try:
-        with processes(options.jobs, evaluate) as capacity.evaluate:
-            capacity.find(start)
+        with processes(options.jobs, evaluate) as evaluate_all:
+            for choice, capacity in several:
+                if choice:
+                    note(label(choice))
+                before = tried[-1][1].boundary[0] if tried else None
+                tried.append((choice, capacity))
+                capacity.evaluate = evaluate_all
+                capacity.find(before or options.start or capacity.size.start, near=before is not None)
         ended = True
     except KeyboardInterrupt:
-        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
+        begun = any(capacity.trials for _, capacity in several)
+        complain("interrupted" if begun else "interrupted before the first count was tried")
     finally:
-        if capacity.trials:
-            tell_tried([*capacity.sentences(ended)], capacity.table())
+        found = [each for each in tried if each[1].trials]
+        if found and len(several) > 1:
+            tell_tried([f"{len(found)} of {len(several)} combinations; intervals are 95 %."], boundaries(found))
+        elif found:
+            tell_tried([*found[0][1].sentences(ended)], found[0][1].table())
     return 0 if ended else INTERRUPTED
 
 
-def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
-    """Check the arguments before anything runs. Raises BadSearch and others of ERRORS."""
+def _prepared(options: argparse.Namespace) -> list[tuple[Mapping[str, Any], Capacity]]:
+    """Check the arguments before anything runs. Raises BadSearch and others of ERRORS.
+
+    Returns each combination of values, by column, with the search for its boundary.
+    """
     if options.precision < 0:
         raise BadSearch("--precision is 0 or more")
     if not 0 < options.attainment <= 1:
         raise BadSearch(f"--attainment: {options.attainment:g} is no share above 0 and up to 1, such as 0.95")
-    configuration = read(options.file, options.set)
+    keys = search_of(options, {})
+    choices = keys.choices() if keys.space or keys.variants else [{}]
+    return [(choice, _capacity(options, [*options.set, *overrides(keys.changes(choice))])) for choice in choices]
+
+
+def _capacity(options: argparse.Namespace, changed: list[str]) -> Capacity:
+    """The search for one boundary. `changed`: keys of the file, each as KEY=VALUE. Raises BadSearch and others."""
+    configuration = read(options.file, changed)
     if not configuration.promises:
         keys = "slo.ttft_ms, slo.tpot_ms and slo.latency_ms"
         raise BadSearch(f"{options.file} promises nothing: give one of the keys {keys}")
@@ -88,7 +110,7 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
 
     def made(count: int) -> SearchCandidate:
         changes = size.changes(count)
-        return SearchCandidate(count, changes, varied(options.file, options.set, changes))
+        return SearchCandidate(count, changes, varied(options.file, changed, changes))
 
     start = options.start or size.start
     if start < size.floor:
@@ -96,18 +118,19 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     made(start)
     found = Capacity(size, options.attainment, made, lambda asked: [], _TIMES * start, options.replications)
     found.precision, found.told = options.precision, note
-    return found, start
+    return found
 
 
 CAPACITY = SimulatorCommand(
     "capacity",
-    "FILE [--of KEY] [FLAGS]",
+    "FILE [--of KEY] [--vary KEY=VALUE,VALUE] [FLAGS]",
     "Finds the most drafters, users or requests, or the least verifiers, with which a fleet keeps its promise.",
     _run,
     _add_arguments,
     (
         "specpair simulator capacity fleet.yaml",
         "specpair simulator capacity fleet.yaml --of devices.verifiers.big.count --attainment 0.99",
+        "specpair simulator capacity fleet.yaml --vary devices.verifiers.big.http.workers=0,4,16",
         "specpair simulator capacity fleet.yaml --of workload.rate_rps --set slo.ttft_ms=1500",
     ),
 )

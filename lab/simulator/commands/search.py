@@ -2,7 +2,9 @@
 
 import argparse
 import csv
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lab.simulator.commands.command import (
     INTERRUPTED,
@@ -27,8 +29,8 @@ from lab.simulator.search.comparison import (
 from specpair.command_line.parser import Parser
 
 
-def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="the configuration that is varied")
+def add_space(parser: Parser) -> None:
+    """Add the flags that say which keys vary."""
     parser.add_argument("--search", type=Path, metavar="FILE", help="a file of a search; flags replace its keys")
     parser.add_argument(
         "--vary",
@@ -38,6 +40,18 @@ def _add_arguments(parser: Parser) -> None:
         help="values that a key may have, such as devices.drafters[laptop].count=10,20; can be given several times",
     )
     add_set(parser)
+
+
+def search_of(options: argparse.Namespace, changes: Mapping[str, Any]) -> SearchKeys:
+    """The search in the file, overridden by flags. `changes`: of its keys beside its space. Raises BadSearch."""
+    keys = SearchKeys() if options.search is None else read_search(options.search)
+    varied = dict(map(parse_vary, options.vary))
+    return checked({**keys.model_dump(), **changes, "space": {**keys.space, **varied}}, "the flags")
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the configuration that is varied")
+    add_space(parser)
     parser.add_argument(
         "--objectives", metavar="NAME,NAME", help="measures to compare by (default: throughput_tps,ttft_p95_ms)"
     )
@@ -81,13 +95,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _keys(options: argparse.Namespace) -> SearchKeys:
-    """The search in the file, overridden by flags. Raises BadSearch."""
-    keys = SearchKeys() if options.search is None else read_search(options.search)
     given = {"attainment": options.attainment, "replications": options.replications}
     given["objectives"] = options.objectives and options.objectives.split(",")
-    changes = {name: value for name, value in given.items() if value is not None}
-    varied = dict(map(parse_vary, options.vary))
-    return checked({**keys.model_dump(), **changes, "space": {**keys.space, **varied}}, "the flags")
+    return search_of(options, {name: value for name, value in given.items() if value is not None})
 
 
 SEARCH = SimulatorCommand(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from lab.simulator.configuration.keys import (
+    MS,
     Count,
     File,
     Keys,
@@ -193,6 +194,33 @@ class HeadKeys(Keys):
     """how often it chooses the target's token: a share, shares by position, or a profile"""
 
 
+class HttpKeys(Keys):
+    """The time that requests take of a verifier's processes, each with one core.
+
+    The process of the engine spends a third of it on the way in, a third on its sequence in a pass, and a third on the
+    way out; a worker spends half each way. An event of a stream costs as much as a reply.
+    """
+
+    workers: Annotated[int, Field(ge=0)] = 0
+    """processes that serve HTTP, as of `verifier --workers`; 0: the process of the engine does"""
+    request_ms: NonNegative = 0.45
+    """a request and its reply, in the only process without workers"""
+    engine_ms: NonNegative = 0.15
+    """a request and its reply, in the process of the engine beside workers"""
+    worker_ms: NonNegative = 0.5
+    """a request and its reply, in a worker"""
+
+    @property
+    def engine_task(self) -> float:
+        """Seconds of a message, or of a sequence of a pass, in the process of the engine."""
+        return (self.engine_ms if self.workers else self.request_ms) / 3 * MS
+
+    @property
+    def worker_task(self) -> float:
+        """Seconds of a message in a worker."""
+        return self.worker_ms / 2 * MS
+
+
 class VerifierKeys(DeviceKeys):
     """Verifiers, each with its target model."""
 
@@ -211,6 +239,8 @@ class VerifierKeys(DeviceKeys):
     shared_cache: bool = False
     """whether texts share one KV cache, as with vLLM, so that `slots` texts of `context` tokens need not fit at once;
     that it may be full is not simulated"""
+    http: HttpKeys = Field(default_factory=HttpKeys)
+    """the time that HTTP takes of its processes"""
     draft: DraftModelKeys | None = None
     """its own draft model, for the modes fused and auto"""
     head: HeadKeys | None = None

@@ -1,5 +1,6 @@
 """The verifiers of a fleet, as the router knows them. Times in seconds."""
 
+import random
 from typing import Protocol
 
 from gateway.balancing import queue_time
@@ -8,7 +9,7 @@ from lab.simulator.fleet.record import Sample
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
 from lab.simulator.virtual.rounds import VirtualRounds
-from lab.simulator.virtual.world import EventLoop, SharedDevice, Verifier
+from lab.simulator.virtual.world import EventLoop, ProcessQueue, SharedDevice, Verifier
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
@@ -40,6 +41,9 @@ class FleetNode:
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         # Of passes over 1, 2, … tokens, for a text that is alone.
         self.pass_times = [kind.pass_cost.seconds([(1 + drafts, _CONTEXT)]) for drafts in range(MAX_AUTO + 1)]
+        http = kind.http
+        self._process = ProcessQueue(http.engine_task) if http.engine_task else None
+        self._workers = [ProcessQueue(http.worker_task) for _ in range(http.workers) if http.worker_task]
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
         draft = kind.draft
@@ -61,11 +65,17 @@ class FleetNode:
             batching_window=batching_window,
             max_queue=kind.max_queue,
             run=run,
+            process=self._process,
             head=None if kind.head_cost is None else (kind.head_cost, self._propose),
         )
         self.rounds: VirtualRounds | None = None
         if engine is not None or kind.head is not None:
             self.rounds = VirtualRounds(loop, self.verifier, engine, self.pass_times, overlaps=run is None)
+
+    def connect(self, rng: random.Random) -> tuple[ProcessQueue, ...]:
+        """The processes that handle the messages of a device, on the way in. `rng`: selects the worker."""
+        way = [rng.choice(self._workers)] if self._workers else []
+        return tuple(way if self._process is None else [*way, self._process])
 
     def _takes(self, plan: BatchPlan) -> float:
         sequences = [(len(entry.tokens), entry.start) for entry in plan.batch]

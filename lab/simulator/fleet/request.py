@@ -12,7 +12,7 @@ from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.text import Text
 from lab.simulator.virtual.draft_engine import Learnt
 from lab.simulator.virtual.network import SIZES, Direction, Network
-from lab.simulator.virtual.world import EventLoop, Submits
+from lab.simulator.virtual.world import EventLoop, ProcessQueue, Submits
 from specpair.drafters.run.events import Committed
 from specpair.engines.backend import Backend
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -47,6 +47,7 @@ class FleetDevice:
     kind: DrafterKeys | None
     learnt: Learnt
     selectors: dict[str, ModeSelector] = field(default_factory=dict)  # of the mode auto, by the name of the node
+    connected: dict[str, tuple[ProcessQueue, ...]] = field(default_factory=dict)  # processes, by the name of the node
 
 
 class FleetAround(Protocol):
@@ -94,6 +95,9 @@ class RequestRun:
         self._closed, self._stretch = False, 0
         self._before: Session | None = None  # of the last stretch, until that of the present one takes its slot
         self.heard: Callable[[Committed], object] = lambda committed: None  # called with what has arrived
+        if node.name not in device.connected:
+            device.connected[node.name] = node.connect(fleet.stream(f"{self.name}/worker"))
+        self.processes = device.connected[node.name]  # that handle the messages
         record.nodes.append(node.name)
         node.began(self)
         self._writer = write(self, fleet.configuration)
@@ -146,9 +150,15 @@ class RequestRun:
         session = self._before or self._writer.session
         self._writer.stop()
         if session is not None and after:
-            self._loop.at(self.now + after, lambda: self._forget(session))
+            self._loop.at(self.now + after, lambda: self._release(session))
         elif session is not None:
             self._forget(session)
+
+    def _release(self, session: Session) -> None:
+        """Take the processes' time for the request and its reply, for which nobody waits, and forget the session."""
+        for each in self.processes * 2:
+            each.done(self.now)
+        self._forget(session)
 
     def _forget(self, session: Session) -> None:
         self._verifier.scheduler.forget(session)

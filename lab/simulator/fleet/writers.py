@@ -30,7 +30,10 @@ class ServerStream:
     """The exchange of a device with a server that writes by itself and streams tokens back."""
 
     def __init__(self, run: RequestRun) -> None:
-        self.wire, self.size = TextWire(run, run.network, run.rng), SIZES.generate.of(len(run.known))
+        self.wire, self.size = (
+            TextWire(run, run.network, run.rng, processes=run.processes),
+            SIZES.generate.of(len(run.known)),
+        )
         self._run, self._opens = run, SIZES.generate_opened
 
     def ask(self, do: Callable[[], object]) -> None:
@@ -40,7 +43,7 @@ class ServerStream:
     def tell(self, committed: Committed) -> None:
         """Send tokens to the device."""
         size, self._opens = SIZES.generated.of(len(committed.tokens)) + self._opens, 0.0
-        self.wire.stream(size, lambda: self._run.tell(committed))
+        self.wire.prepare(lambda: self.wire.stream(size, lambda: self._run.tell(committed)))
 
 
 class RemoteWriter:
@@ -62,6 +65,7 @@ class RemoteWriter:
             run.guarded,
             max_tokens=run.left,
             network=run.network,
+            processes=run.processes,
             length=gamma if isinstance(gamma, int) else None,
             mechanisms=replace(mechanisms, trees=gamma == "tree"),
             estimates=self._open.enter_context(run.device.learnt.experience.text(SPEC, run.node.pass_times)),

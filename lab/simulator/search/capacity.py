@@ -1,7 +1,7 @@
 """Finds by bisection the greatest load, or the fewest verifiers, with which a fleet keeps its objective. Pure."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -75,22 +75,22 @@ class Capacity:
     told: Callable[[str], object] = lambda line: None
     trials: dict[int, Trial] = field(default_factory=dict)  # by count
 
-    def find(self, start: int) -> None:
+    def find(self, start: int, *, near: bool = False) -> None:
         """Try counts until the boundary is known: doubled or halved from `start` on until the promise breaks or holds,
-        then those in the middle."""
+        then those in the middle. `near`: the boundary is likely near: the first steps are small."""
         inside: int | None = None
         outside: int | None = None
-        count = start
+        count, step = start, max(round(self.precision * start), 1) if near else start
         while inside is None or outside is None:
             if holds := self.holds(count):
                 inside = count
             else:
                 outside = count
             grows = holds is (self.size.wanted == "most")
-            following = min(2 * count, self.up_to) if grows else max(count // 2, self.size.floor)
+            following = min(count + step, self.up_to) if grows else max(count - step, count // 2, self.size.floor)
             if following == count:
                 return
-            count = following
+            count, step = following, 2 * step
         while abs(outside - inside) > max(1.0, self.precision * min(inside, outside)):
             middle = (inside + outside) // 2
             if self.holds(middle):
@@ -108,21 +108,26 @@ class Capacity:
 
     # The answer.
 
+    @property
+    def boundary(self) -> tuple[int | None, int | None]:
+        """The farthest count that holds, and the next one that breaks; None: there is none."""
+        by_ease = sorted(self.trials, reverse=self.size.wanted == "least")  # counts, the easiest first
+        inside = max((at for at, count in enumerate(by_ease) if self.trials[count].holds), default=-1)
+        beyond = by_ease[inside + 1 :]
+        return by_ease[inside] if inside >= 0 else None, beyond[0] if beyond else None
+
     def sentences(self, ended: bool = True) -> Iterator[str]:
         """The result in sentences: the counts that hold and break. `ended`: False if the search was interrupted."""
-        size = self.size
-        by_ease = sorted(self.trials, reverse=size.wanted == "least")  # counts, the easiest first
-        held = [at for at, count in enumerate(by_ease) if self.trials[count].holds]
-        inside = held[-1] if held else -1
-        if held:
-            trial = self.trials[by_ease[inside]]
+        size, (inside, outside) = self.size, self.boundary
+        if inside is not None:
+            trial = self.trials[inside]
             others = {key: value for key, value in trial.candidate.choice.items() if key != size.name}
-            which = f"{size.shown(by_ease[inside])}{f' ({label(others)})' if others else ''}"
+            which = f"{size.shown(inside)}{f' ({label(others)})' if others else ''}"
             yield f"The {size.wanted} that keeps the promise: {which}: {_line(trial)}."
         else:
             yield "No count that was tried keeps the promise."
-        if beyond := by_ease[inside + 1 :]:
-            yield f"What breaks it: {size.shown(beyond[0])}: {_line(self.trials[beyond[0]])}."
+        if outside is not None:
+            yield f"What breaks it: {size.shown(outside)}: {_line(self.trials[outside])}."
         elif size.wanted == "least":
             yield f"{size.shown(size.floor)} is the least that there can be."
         elif ended:
@@ -140,6 +145,22 @@ class Capacity:
             for choice, each in zip(choices, trials, strict=True)
         )
         return Table((*choices[0], *(each.heading for each in measures), "promise"), tuple(rows))
+
+
+def boundaries(several: Sequence[tuple[Mapping[str, Any], Capacity]]) -> Table:
+    """A row for each combination of values, by column: its boundary, and the measures of what holds."""
+    rows = []
+    for choice, capacity in several:
+        inside, outside = capacity.boundary
+        measured = [""] * len(_SHOWN)
+        if inside is not None:
+            measured = [each.text(capacity.trials[inside].estimate(each)) for each in _SHOWN]
+        counts = ("" if count is None else str(count) for count in (inside, outside))
+        rows.append((*map(shown, choice.values()), *counts, *measured))
+    first = several[0][1].size
+    return Table(
+        (*several[0][0], f"{first.name}: {first.wanted}", "breaks at", *(each.heading for each in _SHOWN)), tuple(rows)
+    )
 
 
 def _line(trial: Trial) -> str:

@@ -100,18 +100,18 @@ class SearchCandidate:
         return MEASURES[name].estimate(self.values(name))
 
 
-def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> tuple[list[SearchCandidate], list[str]]:
+def candidates(keys: SearchKeys, file: Path, given: Sequence[str] = ()) -> tuple[list[SearchCandidate], list[str]]:
     """The combinations that can run, and a complaint for each of the others.
 
-    `file`: the configuration that is varied. `overrides`: of its keys, as KEY=VALUE.
+    `file`: the configuration that is varied. `given`: of its keys, as KEY=VALUE.
 
     Raises BadSearch, and BadConfiguration for the file itself.
     """
-    read(file, overrides)
+    read(file, given)
     found, complaints = list[SearchCandidate](), list[str]()
     for choice in keys.choices():
         try:
-            configuration = varied(file, overrides, keys.changes(choice))
+            configuration = varied(file, given, keys.changes(choice))
         except BadConfiguration as error:
             complaints.append(f"{label(choice)}: {error}")
         else:
@@ -119,9 +119,14 @@ def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> t
     return found, complaints
 
 
-def varied(file: Path, overrides: Sequence[str], changes: Changes) -> Configuration:
-    """A configuration with changes. Raises BadConfiguration."""
-    return read(file, [*overrides, *(f"{key}={shown(value)}" for key, value in changes.items())])
+def varied(file: Path, given: Sequence[str], changes: Changes) -> Configuration:
+    """A configuration with changes. `given`: keys that are replaced first, as KEY=VALUE. Raises BadConfiguration."""
+    return read(file, [*given, *overrides(changes)])
+
+
+def overrides(changes: Changes) -> list[str]:
+    """Changes, each as KEY=VALUE."""
+    return [f"{key}={shown(value)}" for key, value in changes.items()]
 
 
 def label(choice: Mapping[str, Any]) -> str:

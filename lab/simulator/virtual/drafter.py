@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lab.simulator.virtual.network import SIZES, Network, TextWire, submit
-from lab.simulator.virtual.world import ReachableVerifier, or_raise
+from lab.simulator.virtual.world import ProcessQueue, ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import Executor
@@ -63,6 +63,7 @@ class VirtualDrafter(Executor):
         max_tokens: int,
         network: Network = Network(),
         overhead: float = 0.0,
+        processes: Sequence[ProcessQueue] = (),
         length: int | DraftLength | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         pass_times: Sequence[float] = (),
@@ -75,7 +76,7 @@ class VirtualDrafter(Executor):
     ) -> None:
         """`draft_time`: seconds of a draft step by its number of branches.
         `pass_times`: as for `LatencyModel`.
-        `overhead`: seconds that an exchange takes beside the network.
+        `overhead`, `processes`: as for `TextWire`.
         `length`: fixed draft length; None: automatic; or what decides it.
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
@@ -87,7 +88,7 @@ class VirtualDrafter(Executor):
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
-        self._wire = TextWire(world, network, random.Random(seed), overhead)
+        self._wire = TextWire(world, network, random.Random(seed), overhead, processes)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends
@@ -100,6 +101,7 @@ class VirtualDrafter(Executor):
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
+        self._preparing = False  # whether the verifier prepares an event of the stream
         self._wake: float | None = None
 
     def start(self) -> None:
@@ -154,7 +156,8 @@ class VirtualDrafter(Executor):
         if not self._mechanisms.self_continue:
             self._wire.down(SIZES.prefill_reply.of(size), lambda: self._opened(answer))
             return
-        self._wire.stream(SIZES.prefill_streamed.of(size), lambda: self._opened(answer))
+        size_streamed = SIZES.prefill_streamed.of(size)
+        self._wire.prepare(lambda: self._wire.stream(size_streamed, lambda: self._opened(answer)))
         self._heard = answer.position + len(answer.tokens)
         self.session.watchers = (self._news,)
 
@@ -209,7 +212,14 @@ class VirtualDrafter(Executor):
             self._decide(acted=False)
 
     def _news(self) -> None:
-        """Put newly committed tokens on the session's stream. Called by the verifier."""
+        """Have newly committed tokens put on the session's stream. Called by the verifier."""
+        if not self._preparing:
+            self._preparing = True
+            self._wire.prepare(self._put_news)
+
+    def _put_news(self) -> None:
+        """Put on the stream what was committed until now: also while the event waited for its turn, as shipped."""
+        self._preparing = False
         session = self.session
         for run in session.news(self._heard):
             self._heard = run.position + len(run.tokens)

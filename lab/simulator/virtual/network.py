@@ -1,14 +1,14 @@
 """A link in virtual time: the sizes of messages, their arrival times, the wire of a text. Times in seconds."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
 from drafter_client.http import retries
-from lab.simulator.virtual.world import ReachableVerifier
+from lab.simulator.virtual.world import ProcessQueue, ReachableVerifier
 from specpair.protocol.errors import Overloaded
 from verifier_server.engine.arrived_drafts import Request
 
@@ -104,22 +104,37 @@ class TextWire:
         network: Network,
         rng: random.Random,
         overhead: float = 0.0,
+        processes: Sequence[ProcessQueue] = (),
     ) -> None:
-        """`overhead`: seconds that an exchange takes beside the network."""
+        """`overhead`: seconds that an exchange takes beside the network.
+        `processes`: of the verifier, in the order in which they handle what comes in. What goes out passes them in
+        reverse.
+        """
         self.upwards, self.downwards = Direction(network, rng), Direction(network, rng)
         self.streamed = 0.0  # when the last event on the stream arrives, in seconds
-        self._place, self._half = place, overhead / 2
+        self._place, self._half, self._processes = place, overhead / 2, processes
 
     def up(self, size: float, do: Callable[[], object]) -> None:
-        """Call `do` when a message of `size` bytes that the device sends now has arrived at the verifier."""
-        self._place.at(self.upwards.arrival(self._place.now, size) + self._half, do)
+        """Call `do` when the verifier has handled a message of `size` bytes that the device sends now."""
+        arrival = self.upwards.arrival(self._place.now, size) + self._half
+        self._place.at(arrival, lambda: self._handle(self._processes, do))
 
     def down(self, size: float, do: Callable[[], object]) -> None:
-        """Call `do` when a message that the verifier sends now has arrived at the device."""
-        self._place.at(self.downwards.arrival(self._place.now, size) + self._half, do)
+        """Call `do` when a message that the verifier has to send now has arrived at the device."""
+        self.prepare(lambda: self._place.at(self.downwards.arrival(self._place.now, size) + self._half, do))
+
+    def prepare(self, send: Callable[[], object]) -> None:
+        """Call `send` when the verifier has handled a message that goes out. Messages keep their order."""
+        self._handle(self._processes[::-1], send)
+
+    def _handle(self, processes: Sequence[ProcessQueue], then: Callable[[], object]) -> None:
+        if processes:
+            self._place.at(processes[0].done(self._place.now), lambda: self._handle(processes[1:], then))
+        else:
+            then()
 
     def stream(self, size: float, do: Callable[[], object]) -> None:
-        """Call `do` when an event that the verifier puts on the stream now has arrived. Events keep their order."""
+        """Call `do` when an event that leaves the verifier now has arrived. Events keep their order."""
         arrival = self.downwards.arrival(self._place.now, size) + self._half
         if arrival > self.streamed:
             self.streamed = arrival

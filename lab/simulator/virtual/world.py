@@ -52,6 +52,21 @@ class EventLoop:
         """Begin the work that is due."""
 
 
+class ProcessQueue:
+    """A process that does one task after the other, in the order of their arrival, on one core."""
+
+    __slots__ = ("_free", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds`: of a task."""
+        self._seconds, self._free = seconds, 0.0
+
+    def done(self, now: float, tasks: int = 1) -> float:
+        """When tasks that have come now are done."""
+        self._free = (self._free if self._free > now else now) + tasks * self._seconds
+        return self._free
+
+
 class Verifier:
     """A verifier on an event loop. The caller that submits a request, or forgets a session, calls `look` afterwards."""
 
@@ -64,12 +79,14 @@ class Verifier:
         check: bool = False,
         on_pass: Callable[[float, BatchPlan], object] = lambda began, plan: None,
         run: Callable[[float, Callable[[], None]], None] | None = None,
+        process: ProcessQueue | None = None,
         head: tuple[PassCost, Callable[[HeadQuestion], Proposal | None]] | None = None,
         **options: object,
     ) -> None:
         """`cost`, `check`, `options`: as for `World`.
         `on_pass`: called as a pass begins, with the time and its plan.
         `run`: that of a `SharedDevice`; None: the verifier has its device for itself.
+        `process`: has a task for each sequence of a pass, before the next pass; None: that takes no time.
         `head`: of the target, as for `VirtualHead`; None: it has none.
         """
         self.backend = backend
@@ -83,6 +100,7 @@ class Verifier:
         self.stopped = False  # whether it is lost: it computes nothing any more
         self._loop, self._cost, self._check, self._on_pass = loop, cost, check, on_pass
         self._run = run or (lambda seconds, over: loop.at(loop.now + seconds, over))
+        self._process = process
         self._busy = False
 
     def look(self) -> None:
@@ -142,14 +160,33 @@ class Verifier:
             self._loop.at(began, self.look)
             return
 
-        def over() -> None:
-            self.scheduler.conclude(plan, logits, began, self._loop.now)
-            self.look()
+        def computed() -> None:
+            process, ended = self._process, self._loop.now
+            if process is not None:
+                ended = process.done(ended, 0)  # the engine's thread waits for its turn, and measures that, too
 
-        self._occupy(self._cost(plan), over)
+            def over() -> None:
+                self.scheduler.conclude(plan, logits, began, ended)
+                self.look()
 
-    def _occupy(self, seconds: float, then: Callable[[], object]) -> None:
-        """Be busy for so long, and then call `then`, unless the verifier is lost by then."""
+            if process is None:
+                over()
+            else:
+                done = process.done(ended, len(plan.batch))
+                self._occupy(done - self._loop.now, over, lambda _, over: self._loop.at(done, over))
+
+        self._occupy(self._cost(plan), computed)
+
+    def _occupy(
+        self,
+        seconds: float,
+        then: Callable[[], object],
+        run: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Be busy for so long, and then call `then`, unless the verifier is lost by then.
+
+        `run`: what takes the time; None: the device.
+        """
         self._busy = True
 
         def over() -> None:
@@ -157,7 +194,7 @@ class Verifier:
                 self._busy = False
                 then()
 
-        self._run(seconds, over)
+        (run or self._run)(seconds, over)
 
 
 class World(EventLoop):

@@ -48,7 +48,11 @@ def trial(*values: float, whole: float = 200.0) -> Trial:
 
 
 def found(
-    formula: Callable[[int, random.Random], float], start: int, size: Size | None = None, precision: float = 0.0
+    formula: Callable[[int, random.Random], float],
+    start: int,
+    size: Size | None = None,
+    precision: float = 0.0,
+    near: bool = False,
 ) -> Capacity:
     """What is found where `formula` is the attainment at a count."""
     size = size or size_of(FLEET_OF_TEXT)
@@ -68,7 +72,7 @@ def found(
         return SearchCandidate(asked, size.changes(asked), FLEET_OF_TEXT)
 
     capacity = Capacity(size, ASKED, made, evaluate, CEILING, 3, precision)
-    capacity.find(start)
+    capacity.find(start, near=near)
     return capacity
 
 
@@ -138,14 +142,22 @@ def test_a_key_that_cannot_be_counted_is_refused(key: str, said: str) -> None:
 # The bisection and the answer.
 
 
-@given(st.integers(1, CEILING), st.integers(0, CEILING + 1), st.sampled_from(["most", "least"]), st.floats(0, 1))
-def test_the_boundary_is_found_as_narrow_as_is_asked(start: int, at: int, wanted: Wanted, precision: float) -> None:
+@given(
+    st.integers(1, CEILING),
+    st.integers(0, CEILING + 1),
+    st.sampled_from(["most", "least"]),
+    st.floats(0, 1),
+    st.booleans(),
+)
+def test_the_boundary_is_found_as_narrow_as_is_asked(
+    start: int, at: int, wanted: Wanted, precision: float, near: bool
+) -> None:
     size = Size("workload.users", 1, 1, wanted, lambda count: {"workload.users": count})
 
     def holds(count: int) -> bool:
         return count <= at if wanted == "most" else count > at
 
-    tried = found(lambda count, _: float(holds(count)), start, size, precision).trials
+    tried = found(lambda count, _: float(holds(count)), start, size, precision, near).trials
     held, broken = ([count for count in tried if holds(count) is kept] for kept in (True, False))
     if held and broken:
         gap = min(broken) - max(held) if wanted == "most" else min(held) - max(broken)
@@ -163,6 +175,17 @@ def test_the_command_finds_how_much_a_small_fleet_carries(fleet: Path, capsys: p
     assert command_line.run([*asked, "--replications=2", "--precision=0.3"]) == 0
     shown = capsys.readouterr()
     assert "that keeps the promise" in shown.out and "simulator: workload.rate_rps=60.0: " in shown.err
+
+
+def test_the_command_finds_the_boundary_of_each_combination(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each search begins where the one before ended."""
+    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--set=slo.tpot_ms=12", "--start=20", "--jobs=1"]
+    assert command_line.run([*asked, "--replications=2", "--precision=0.3", "--vary=gamma=4,1"]) == 0
+    shown = capsys.readouterr()
+    assert "2 of 2 combinations" in shown.out and "breaks at" in shown.out
+    tried = [line.split(": ")[1] for line in shown.err.splitlines()]
+    first, second = tried.index("gamma=4"), tried.index("gamma=1")
+    assert first == 0 and tried[second + 1] in tried[1:second]
 
 
 def test_an_interrupted_command_tells_what_was_tried(
