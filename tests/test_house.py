@@ -40,7 +40,7 @@ FLOORS = {
     "specpair/speculation": [["policy"], ["drafting"], ["acceptance"], ["sampling"]],
     "gateway": [["router"], ["anthropic_api"], ["openai_api"]],
     "models": [["commands"], ["training"], ["hub"]],
-    "verifier_server": [["api"], ["generation"], ["engine"]],
+    "verifier_server": [["fronts"], ["api"], ["generation"], ["engine"]],
     "drafter_client": [["cli"], ["chat"], ["serve", "trace"], ["display"], ["modes"], ["generation"], ["http"]],
     "backends": [["torch", "trial"], ["llama_cpp", "neuron_legacy"]],
     "lab": [["benchmarks"], ["bench", "simulator"], ["report"], ["reports"]],

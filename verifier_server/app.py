@@ -108,7 +108,8 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
             os.kill(supervisor.pid, signal.SIGALRM)
         raise SettingsError(
             f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
-            "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
+            f"them. The command verifier --workers {count} serves HTTP in {count} processes, before the one with the "
+            "model. For several copies of the model, run a verifier for each, behind specpair router"
         )
 
 

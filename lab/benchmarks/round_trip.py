@@ -1,17 +1,15 @@
 """Measures a round without the model: client, HTTP and server, against the barest exchange of the same bodies.
 
 Method. Two uvicorn processes on loopback: ours with the scripted backend, and one with a trivial FastAPI route that
-answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
-POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
-its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
-one.) Then it alternates sessions of the same verifier, one of them through `specpair router`. With `--tls`, it takes
-turns with two commands `verifier` instead, one of them over TLS with a certificate of its own that the client has
-pinned.
+answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and a POST of the same
+body to the trivial one by httpx's own transport, both kept alive, both parsing the reply. The time that the server
+reports for its forward pass is subtracted from ours: that is the model. Then it alternates sessions of the same
+verifier, one of them through `specpair router`. With `--tls`, it takes turns with two commands `verifier` instead, one
+of them over TLS with a certificate of its own that the client has pinned.
 
     python -m lab.benchmarks.round_trip [--rounds 2000] [--tls]
 """
 
-import http.client
 import json
 import os
 import socket
@@ -21,7 +19,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit
 
 import httpx
 from fastapi import FastAPI
@@ -40,20 +37,8 @@ from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]
-REPLY = {
-    **{"position": 1234, "accepted_prefix_len": 0, "judged": 4, "tokens": [97], "preds": [97], "total_tokens": 1235},
-    **{"finish_reason": None, "timing": {"queue_ms": 0.123, "forward_ms": 0.456}},
-}
 WARM_UP = 200
 SHARES = (0.5, 0.9, 0.99)
-
-trivial = FastAPI()
-
-
-@trivial.post("/verify")
-async def trivial_verify(body: dict[str, object]) -> dict[str, object]:
-    """The barest route that reads and writes JSON."""
-    return REPLY
 
 
 def router() -> FastAPI:
@@ -71,14 +56,14 @@ def main() -> None:
         return
     with (
         verifier(backend="scripted", context=context) as ours,
-        serve("lab.benchmarks.round_trip:trivial") as bare,
+        serve("lab.benchmarks.request_rate:trivial") as bare,
         closing(VerifierClient(ours.url)) as client,
-        closing(http.client.HTTPConnection(urlsplit(bare.url).netloc)) as connection,
+        httpx.HTTPTransport() as transport,
     ):
         client.wait_until_ready()
         ratios: dict[float, list[float]] = {share: [] for share in SHARES}
         for number in range(options.passes):
-            ours_ms, bare_ms = _alternate(client, connection, options.rounds)
+            ours_ms, bare_ms = _alternate(client, transport, bare.url, options.rounds)
             shown = []
             for share in SHARES:
                 a, b = quantile(ours_ms, share), quantile(bare_ms, share)
@@ -156,9 +141,10 @@ class Session:
 
 
 def _alternate(
-    client: VerifierClient, connection: http.client.HTTPConnection, rounds: int
+    client: VerifierClient, transport: httpx.HTTPTransport, bare_url: str, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Milliseconds of each exchange: ours without the model, and the bare ones."""
+    url = httpx.URL(bare_url).join("/verify")
     body = json.dumps({"position": 1234, "draft_tokens": DRAFTS}, separators=(",", ":")).encode()
     ours: list[float] = []
     bare: list[float] = []
@@ -167,8 +153,8 @@ def _alternate(
         for _ in range(rounds + WARM_UP):
             ours.append(session.round())
             began = time.perf_counter()
-            connection.request("POST", "/verify", body, headers)
-            json.loads(connection.getresponse().read())
+            with closing(transport.handle_request(httpx.Request("POST", url, headers=headers, content=body))) as reply:
+                json.loads(reply.read())
             bare.append(1e3 * (time.perf_counter() - began))
     return ours[WARM_UP:], bare[WARM_UP:]
 
