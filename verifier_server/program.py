@@ -66,7 +66,9 @@ def serve(arguments: Sequence[str]) -> int:
             fronts = fronts_of(app, settings, address, failed)
             loaded.append(fronts.loaded)
         return listening.ServedApp(
-            app, address.host, address.port, certificate, share, lambda: int(service.failure is not None), fronts
+            *(app, address.host, address.port, certificate, share),
+            status=lambda: int(service.failure is not None),
+            accepting=fronts,
         )
 
     return listening.run("verifier", make)

@@ -18,7 +18,7 @@ Headers = list[tuple[bytes, bytes]]
 _LENGTH = struct.Struct("<Q")  # of a message, before it
 
 
-class Opened(NamedTuple):
+class RequestOpened(NamedTuple):
     """Of a front: a request has come."""
 
     number: int  # of the request, in its front
@@ -35,7 +35,7 @@ class Received(NamedTuple):
     message: Any
 
 
-class Sent(NamedTuple):
+class PartsSent(NamedTuple):
     """Of a front: so many further parts of a reply were handed to the network."""
 
     number: int
@@ -86,7 +86,7 @@ class Unshared(NamedTuple):
     """Of the engine's process: from now on, serve this machine only."""
 
 
-class Stop(NamedTuple):
+class StopFront(NamedTuple):
     """Of the engine's process: end, after the requests under way."""
 
 

@@ -47,12 +47,12 @@ from verifier_server.fronts.channel import (
     ContextLength,
     Counted,
     Link,
-    Opened,
     Part,
+    PartsSent,
     Ready,
     Received,
-    Sent,
-    Stop,
+    RequestOpened,
+    StopFront,
     Unshared,
     Wanted,
     first_message,
@@ -157,9 +157,9 @@ class Front:
         exchange = self._open[number] = _Exchange(receive)
         told = {name: scope[name] for name in SCOPE} | {name: scope.get(name) for name in ADDRESSES}
         context = current()
-        if self._counted:
-            self._tell_counted()
-        self._channel.send(Opened(number, told, caller, context.request_id if context is not None else "", message))
+        request_id = "" if context is None else context.request_id
+        self._tell_counted()
+        self._channel.send(RequestOpened(number, told, caller, request_id, message))
         try:
             await self._send(number, exchange, send)
         finally:
@@ -183,7 +183,7 @@ class Front:
             await send({"type": "http.response.body", "body": found.body, "more_body": more})
             told += more
             if told == _TOLD:
-                self._channel.send(Sent(number, told))
+                self._channel.send(PartsSent(number, told))
                 told = 0
 
     def _received(self, message: Any) -> None:
@@ -198,7 +198,7 @@ class Front:
             self._context = message.tokens
         elif isinstance(message, Unshared):
             self.on_unshared()
-        elif isinstance(message, Stop):
+        elif isinstance(message, StopFront):
             self._on_stop()
 
     async def _pass_on(self, number: int) -> None:

@@ -23,12 +23,12 @@ from verifier_server.fronts.channel import (
     ContextLength,
     Counted,
     Link,
-    Opened,
     Part,
+    PartsSent,
     Ready,
     Received,
-    Sent,
-    Stop,
+    RequestOpened,
+    StopFront,
     Unshared,
     Wanted,
     packed,
@@ -97,7 +97,7 @@ class Fronts:
     async def stop(self, at_once: Callable[[], bool] = lambda: False) -> None:
         """Have all fronts end after their requests. `at_once()`: whether to end them now."""
         self._stopping = True
-        self._tell(Stop())
+        self._tell(StopFront())
         while self._tasks and not at_once():
             await asyncio.wait(self._tasks, timeout=_LOOK)
         for task in self._tasks:
@@ -153,7 +153,7 @@ class Fronts:
             self._fronts.add(front)
             front.send(ContextLength(self._context()))
             if self._stopping:
-                front.send(Stop())
+                front.send(StopFront())
             await lost.wait()
         finally:
             self._fronts.discard(front)
@@ -166,25 +166,26 @@ def fronts_of(
 ) -> Fronts:
     """The fronts of the verifier that `app` serves. `on_failure`, `launch`: as for `Fronts`."""
     service = app.state.service
+    same = ["api_key", "keys_file", "insecure", "cors_origins", "allowed_hosts", "max_body_bytes", "body_timeout"]
+    same += ["access_log", "log_format", "strict"]
     options = FrontOptions(
-        settings.api_key,
-        settings.keys_file,
-        settings.insecure,
-        settings.cors_origins,
-        settings.allowed_hosts,
-        {name: settings.key(name) for name in ("cors_origins", "allowed_hosts")},
-        settings.max_body_bytes,
-        settings.body_timeout,
-        settings.access_log,
-        settings.log_format,
-        settings.strict,
-        app.paths,
-        SCHEMAS,
-        address.ssl_certfile,
-        address.ssl_keyfile,
+        keys={name: settings.key(name) for name in ("cors_origins", "allowed_hosts")},
+        paths=app.paths,
+        schemas=SCHEMAS,
+        ssl_certfile=address.ssl_certfile,
+        ssl_keyfile=address.ssl_keyfile,
+        **{name: getattr(settings, name) for name in same},
     )
-    context, count = service.context_length, service.metrics.request
-    return Fronts(address.processes, options, app.unlayered, app.gate, context, count, on_failure, launch)
+    return Fronts(
+        address.processes,
+        options,
+        app.unlayered,
+        app.gate,
+        context=service.context_length,
+        counted=service.metrics.request,
+        on_failure=on_failure,
+        launch=launch,
+    )
 
 
 class FrontRequests:
@@ -218,12 +219,12 @@ class FrontRequests:
 
     def received(self, message: Any) -> None:
         """Take a message of the front."""
-        if isinstance(message, Opened):
+        if isinstance(message, RequestOpened):
             self._open(message)
         elif isinstance(message, Received):
             if (request := self._requests.get(message.number)) is not None:
                 request.received(message.message)
-        elif isinstance(message, Sent):
+        elif isinstance(message, PartsSent):
             if (request := self._requests.get(message.number)) is not None:
                 request.sent(message.parts)
         elif isinstance(message, Counted):
@@ -232,7 +233,7 @@ class FrontRequests:
         elif isinstance(message, Ready):
             self.ready.set()
 
-    def _open(self, opened: Opened) -> None:
+    def _open(self, opened: RequestOpened) -> None:
         number = opened.number
         self._requests[number] = request = _Relayed(number, self.send, self._strict)
         self._tasks[number] = task = asyncio.create_task(self._answer(opened, request))
@@ -241,7 +242,7 @@ class FrontRequests:
     def _over(self, number: int) -> None:
         del self._requests[number], self._tasks[number]
 
-    async def _answer(self, opened: Opened, request: "_Relayed") -> None:
+    async def _answer(self, opened: RequestOpened, request: "_Relayed") -> None:
         scope = {"type": "http", "asgi": {"version": "3.0"}, "state": {}, CALLER: opened.caller, **opened.scope}
         if opened.message is not None:
             scope[PARSED] = opened.message
